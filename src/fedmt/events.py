@@ -1,4 +1,4 @@
-"""What happens while a run runs, as values: the live table, the plain lines, `--json` and `metrics.jsonl` all read these."""
+"""What happens while a run runs, as values: the live table, plain lines, `--json` and `metrics.jsonl` read these."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of the run begins: `name` is data, public, alone, chained, combined, federated, personal, score or report."""
+    """A stretch begins: `name` is data, public, alone, chained, combined, federated, personal, score or report."""
 
     name: str
     part: int

