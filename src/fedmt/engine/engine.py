@@ -1,0 +1,289 @@
+"""An engine: a translation model and its vocabulary. Made from nothing, loaded from a folder or the hub, saved whole.
+
+Knows nothing of training, decoding or federation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import (
+    GenerationConfig,
+    M2M100ForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
+    MBartForConditionalGeneration,
+    MT5ForConditionalGeneration,
+    PreTrainedModel,
+    T5ForConditionalGeneration,
+)
+from transformers.utils import logging
+
+from fedmt import files, recipe
+from fedmt.corpus.pairs import Direction
+from fedmt.engine import vocabulary as vocabularies
+from fedmt.engine.vocabulary import Pieces, Vocabulary
+from fedmt.errors import EngineError, FetchError
+
+__all__ = ["ARCHITECTURES", "SIZES", "About", "Engine", "Size", "load", "scratch"]
+
+LONGEST = 512
+
+ARCHITECTURES: dict[str, type[PreTrainedModel]] = {
+    "marian": MarianMTModel,
+    "mbart": MBartForConditionalGeneration,
+    "m2m_100": M2M100ForConditionalGeneration,
+    "t5": T5ForConditionalGeneration,
+    "mt5": MT5ForConditionalGeneration,
+}
+# Configuration, vocabulary and safetensors; never a pickle, never code.
+_WANTED = ["*.json", "*.safetensors", "*.spm", "*.model"]
+
+
+@dataclass(frozen=True)
+class Size:
+    width: int
+    layers: int
+    inner: int
+    heads: int
+    dropout: float
+
+
+SIZES = {
+    "toy": Size(width=64, layers=2, inner=128, heads=4, dropout=0.1),
+    "small": Size(width=256, layers=3, inner=1024, heads=4, dropout=0.2),
+    "base": Size(width=512, layers=6, inner=2048, heads=8, dropout=0.1),
+}
+
+
+@dataclass(frozen=True)
+class About:
+    """What the folder says beside the model: which ways the engine translates, and where it comes from."""
+
+    directions: tuple[Direction, ...] = ()
+    origin: str = ""
+    recipe: str = ""
+
+
+@dataclass
+class Engine:
+    model: PreTrainedModel
+    vocabulary: Vocabulary
+    about: About = field(default_factory=About)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What training can change, each tensor once, by its name. They are the model's own, not copies."""
+        fixed = _fixed(self.model)
+        return {name: tensor.detach() for name, tensor in self.model.named_parameters() if name not in fixed}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy values into the model in place; a name it does not have, or another shape, is an error."""
+        own = self.tensors()
+        for name, tensor in tensors.items():
+            if name not in own:
+                raise EngineError(f"the engine has no tensor {name}")
+            if own[name].shape != tensor.shape:
+                raise EngineError(f"{name}: is {list(tensor.shape)}, the engine's is {list(own[name].shape)}")
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                own[name].copy_(tensor)
+
+    @property
+    def parameters(self) -> int:
+        return sum(tensor.numel() for tensor in self.tensors().values())
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over everything that decides a translation: the model's state and the vocabulary."""
+        digest = hashlib.sha256(self.vocabulary.hash.encode())
+        for name, tensor in sorted(_state(self.model).items()):
+            digest.update(f"{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode())
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def describe(self, **changes: Any) -> Engine:
+        """The same engine, its `about` changed."""
+        return replace(self, about=replace(self.about, **changes))
+
+    def save(self, folder: Path) -> None:
+        """In Hugging Face layout; the folder is whole or absent."""
+
+        def fill(part: Path) -> None:
+            with _quiet():
+                self.model.save_pretrained(part)
+            self.vocabulary.save(part)
+            about = {
+                "schema": 1,
+                "directions": [list(direction) for direction in self.about.directions],
+                "origin": self.about.origin,
+                "recipe": self.about.recipe,
+                "vocabulary": self.vocabulary.hash,
+            }
+            files.write_json(part / "fedmt.json", about)
+
+        files.write_folder(folder, fill)
+
+
+def _fixed(model: PreTrainedModel) -> set[str]:
+    """Names that are computed and never trained: tables of sinusoids."""
+    return set(getattr(model, "_keys_to_ignore_on_save", None) or ())
+
+
+def _state(model: PreTrainedModel) -> dict[str, Tensor]:
+    kept = dict(model.named_parameters())
+    persistent = model.state_dict().keys()
+    buffers = {name: tensor for name, tensor in model.named_buffers() if name in persistent}
+    return {name: tensor for name, tensor in {**kept, **buffers}.items() if name not in _fixed(model)}
+
+
+def scratch(settings: recipe.Scratch, vocabulary: Pieces, seed: int) -> Engine:
+    """A Marian engine of random weights: post-norm, one embedding for source, target and output."""
+    size = SIZES[settings.size]
+    dropout = size.dropout if settings.dropout is None else settings.dropout
+    config = MarianConfig(
+        vocab_size=vocabulary.size,
+        d_model=size.width,
+        encoder_layers=size.layers,
+        decoder_layers=size.layers,
+        encoder_ffn_dim=size.inner,
+        decoder_ffn_dim=size.inner,
+        encoder_attention_heads=size.heads,
+        decoder_attention_heads=size.heads,
+        activation_function="relu",
+        dropout=dropout,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        scale_embedding=True,
+        max_position_embeddings=LONGEST,
+        pad_token_id=vocabulary.pad,
+        eos_token_id=vocabulary.eos,
+        forced_eos_token_id=vocabulary.eos,
+        decoder_start_token_id=vocabulary.start,
+    )
+    with torch.random.fork_rng(devices=[]):
+        model = MarianMTModel(config)
+        initialise(model, seed)
+    model.generation_config = GenerationConfig(
+        pad_token_id=vocabulary.pad,
+        eos_token_id=vocabulary.eos,
+        forced_eos_token_id=vocabulary.eos,
+        decoder_start_token_id=vocabulary.start,
+        bad_words_ids=[[vocabulary.pad]],
+        max_length=LONGEST,
+        num_beams=1,
+    )
+    model.eval()
+    return Engine(model, vocabulary, About(origin=f"{settings.architecture} {settings.size} of random weights"))
+
+
+def initialise(model: PreTrainedModel, seed: int) -> None:
+    """Random weights that depend on the seed and the shapes only.
+
+    Embeddings are normal with deviation width^-½, so that scaled by √width they stand level with the positions, and
+    the tied output gives logits of deviation 1; projections are uniform after Xavier; biases are zero, norms identity.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    fixed = _fixed(model)
+    padding = model.config.pad_token_id
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if name in fixed:
+                continue
+            if "norm" in name:
+                tensor.fill_(1.0 if name.endswith("weight") else 0.0)
+            elif name.endswith("bias"):
+                tensor.zero_()
+            elif "shared" in name or "embed" in name:
+                tensor.normal_(0.0, tensor.shape[1] ** -0.5, generator=draw)
+                tensor[padding].zero_()
+            else:
+                nn.init.xavier_uniform_(tensor, generator=draw)
+
+
+def load(name: str | Path, revision: str | None = None) -> Engine:
+    """A Marian, MBart, M2M100, NLLB or T5-style engine by folder, or by its name on the Hugging Face hub."""
+    folder = _folder(name, revision)
+    config = _json(folder / "config.json")
+    architecture = ARCHITECTURES.get(str(config.get("model_type")))
+    if architecture is None:
+        raise EngineError(
+            f"{name}: {config.get('model_type', 'no model_type')} is not an architecture that fedmt knows; "
+            f"allowed are {', '.join(ARCHITECTURES)} (NLLB is m2m_100)"
+        )
+    if not any(folder.glob("*.safetensors")):
+        raise EngineError(f"{name}: has no .safetensors weights; fedmt never loads pickled ones")
+    try:
+        with _quiet():
+            model, found = architecture.from_pretrained(
+                folder, use_safetensors=True, dtype=torch.float32, local_files_only=True, output_loading_info=True
+            )
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
+        raise EngineError(f"{name}: cannot be loaded: {_one_line(error)}") from error
+    if missing := sorted(found["missing_keys"]):
+        raise EngineError(f"{name}: lacks {len(missing)} of the model's tensors, {missing[0]} for one")
+    model.eval()
+    return Engine(model, vocabularies.read(folder, model.config), _about(folder, str(name)))
+
+
+def _folder(name: str | Path, revision: str | None) -> Path:
+    folder = Path(name)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise EngineError(f"{name}: is no engine's folder: it has no config.json")
+        return folder
+    if folder.is_absolute() or str(name).startswith((".", "~")) or str(name).count("/") > 1:
+        raise EngineError(f"{name}: no such folder; an engine is a folder or a name on the Hugging Face hub")
+    try:
+        return Path(snapshot_download(str(name), revision=revision, allow_patterns=_WANTED, ignore_patterns=["*/*"]))
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise EngineError(f"{name}: neither a folder nor a name on the Hugging Face hub") from error
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise FetchError(f"{name}: not a folder here, and the hub cannot be reached: {_one_line(error)}") from error
+
+
+def _about(folder: Path, origin: str) -> About:
+    path = folder / "fedmt.json"
+    if not path.is_file():
+        return About(origin=origin)
+    about = _json(path)
+    try:
+        directions = tuple(Direction(source, target) for source, target in about["directions"])
+        return About(directions, str(about["origin"]), str(about["recipe"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise EngineError(f"{path}: needs directions, origin and recipe, as fedmt writes them") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = files.read_json(path)
+    except (OSError, ValueError) as error:
+        raise EngineError(f"{path}: cannot be read: {_one_line(error)}") from error
+    if not isinstance(value, dict):
+        raise EngineError(f"{path}: must be a JSON object")
+    return value
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers draws progress bars over the run's own table."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
