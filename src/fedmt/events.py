@@ -10,6 +10,7 @@ __all__ = [
     "Choice",
     "Dropped",
     "Event",
+    "Fetching",
     "Listener",
     "Note",
     "Phase",
@@ -34,6 +35,15 @@ class Choice:
 @dataclass(frozen=True)
 class Note:
     text: str
+
+
+@dataclass(frozen=True)
+class Fetching:
+    """A package is being downloaded: so many bytes of how many."""
+
+    package: str
+    bytes: int
+    of: int
 
 
 @dataclass(frozen=True)
@@ -110,7 +120,7 @@ class Scored:
     round: int | None = None
 
 
-Event: TypeAlias = Choice | Note | Phase | Progress | Trained | Travelled | Dropped | Scored
+Event: TypeAlias = Choice | Note | Fetching | Phase | Progress | Trained | Travelled | Dropped | Scored
 Listener: TypeAlias = Callable[[Event], None]
 
 
