@@ -1,0 +1,247 @@
+"""Training: token batches, one AdamW step each. Knows an engine and token ids, and nothing of silos.
+
+What a fit leaves behind (moments, steps taken) comes back as a value and goes into the next fit, so that rounds of one
+epoch each are one long training; what a killed fit gave to `keep` also holds the weights, the place and the random
+state, and going on from it ends where the whole fit would have.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedmt.corpus.batches import Batch, Examples, batches
+from fedmt.engine.device import Machine
+from fedmt.engine.engine import Engine
+from fedmt.engine.kernels import quick, smoothed_loss
+from fedmt.recipe import Train
+
+__all__ = ["Fitted", "Report", "Saved", "Trainer", "rate"]
+
+Report = Callable[[int, int, float, float], None]
+"""Called now and then with the steps done, the steps of this fit, the loss of late, and tokens per second."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What training needs to go on: tensors of moments by name, and numbers; inside a fit, the weights too."""
+
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def inside(self) -> bool:
+        return "epoch" in self.numbers
+
+
+@dataclass(frozen=True)
+class Fitted:
+    loss: float
+    tokens: int
+    steps: int
+    seconds: float
+
+
+def rate(settings: Train, peak: float, warmup: int, step: int, total: int) -> float:
+    """The learning rate of the `step`-th of `total` steps, counted from 1."""
+    rising = min(1.0, step / warmup) if warmup else 1.0
+    if settings.schedule == "constant":
+        return peak * rising
+    if settings.schedule == "linear":
+        return peak * min(rising, max(0.0, (total + 1 - step) / max(1, total + 1 - warmup)))
+    return peak * min(rising, math.sqrt(max(1, warmup) / step))
+
+
+class Trainer:
+    """Trains the tensors of `names` (none: all that the engine trains) of one engine, in place."""
+
+    def __init__(self, engine: Engine, settings: Train, machine: Machine, names: Iterable[str] | None = None) -> None:
+        self.model = engine.model
+        self.settings = settings
+        self.machine = machine
+        self.pad = engine.vocabulary.pad
+        self.start = engine.vocabulary.start
+        own = dict(self.model.named_parameters())
+        self.trained = {name: own[name] for name in (engine.tensors() if names is None else names)}
+        self.model.to(machine.device)  # type: ignore[arg-type]
+
+    def steps(self, examples: Examples) -> int:
+        """Steps of one epoch."""
+        return sum(1 for _ in self._plan(examples, 0))
+
+    def fit(
+        self,
+        examples: Examples,
+        *,
+        epochs: int,
+        seed: int,
+        peak: float,
+        warmup: int,
+        total: int,
+        saved: Saved | None = None,
+        keep: Callable[[Saved], None] | None = None,
+        report: Report | None = None,
+    ) -> tuple[Fitted, Saved]:
+        """Train for so many epochs; `total` is the steps of the whole training, of which this fit is a part."""
+        optimizer = self._optimizer(saved)
+        numbers = dict(saved.numbers) if saved else {}
+        step = int(numbers.get("step", 0))
+        if saved and saved.inside:
+            first, done = int(numbers["epoch"]), int(numbers["batch"])
+            loss_sum, tokens, seconds = numbers["loss_sum"], int(numbers["tokens"]), numbers["seconds"]
+            self._restore(saved)
+        else:
+            first, done, loss_sum, tokens, seconds = 0, 0, 0.0, 0, 0.0
+            torch.manual_seed(seed)
+        before = step - int(numbers.get("fit_steps", 0))
+        self.model.train()
+        began = kept = reported = time.perf_counter()
+        late_loss = late_tokens = late_read = 0.0
+        frozen = self._freeze_others()
+        try:
+            with quick(self.model, self.machine.device):
+                for epoch in range(first, epochs):
+                    for at, of, batch in batches(
+                        examples, self.pad, self.settings.batch_tokens, _mix(seed, epoch), done if epoch == first else 0
+                    ):
+                        step += 1
+                        for group in optimizer.param_groups:
+                            group["lr"] = rate(self.settings, peak, warmup, step, total)
+                        loss = self._step(optimizer, batch)
+                        loss_sum += loss
+                        tokens += batch.target_tokens
+                        late_loss, late_tokens = late_loss + loss, late_tokens + batch.target_tokens
+                        late_read += batch.target_tokens + int((batch.source != self.pad).sum())
+                        now = time.perf_counter()
+                        if report and now - reported > 0.5:
+                            report(step - before, epochs * of, late_loss / late_tokens, late_read / (now - reported))
+                            reported, late_loss, late_tokens, late_read = now, 0.0, 0.0, 0.0
+                        if keep and now - kept > self.settings.checkpoint_seconds:
+                            place = {
+                                "step": step,
+                                "fit_steps": step - before,
+                                "epoch": epoch,
+                                "batch": at + 1,
+                                "loss_sum": loss_sum,
+                                "tokens": tokens,
+                                "seconds": seconds + now - began,
+                            }
+                            keep(Saved({**self._moments(optimizer), **self._weights(), **_random()}, place))
+                            kept = time.perf_counter()
+        finally:
+            for parameter in frozen:
+                parameter.requires_grad_(True)
+            self.model.eval()
+        fitted = Fitted(loss_sum / max(1, tokens), tokens, step - before, seconds + time.perf_counter() - began)
+        return fitted, Saved(self._moments(optimizer), {"step": step})
+
+    def loss(self, examples: Examples) -> float:
+        """Mean negative log-likelihood per target token, in fp32 and without smoothing: fit to choose a checkpoint by."""
+        self.model.eval()
+        total, tokens = 0.0, 0
+        with torch.inference_mode():
+            for _, _, batch in batches(examples, self.pad, self.settings.batch_tokens, 0):
+                hidden, labels = self._hidden(batch)
+                weight, bias = self._head()
+                for start in range(0, len(labels), 1024):
+                    logits = F.linear(hidden[start : start + 1024], weight, bias)
+                    total += float(F.cross_entropy(logits, labels[start : start + 1024], reduction="sum"))
+                tokens += batch.target_tokens
+        return total / max(1, tokens)
+
+    def _plan(self, examples: Examples, seed: int) -> Iterable[object]:
+        return batches(examples, self.pad, self.settings.batch_tokens, seed)
+
+    def _step(self, optimizer: torch.optim.Optimizer, batch: Batch) -> float:
+        low = self.machine.precision == "bf16"
+        with torch.autocast(self.machine.device.type, torch.bfloat16, enabled=low):
+            hidden, labels = self._hidden(batch)
+        weight, bias = self._head()
+        kind = torch.bfloat16 if low else torch.float32
+        loss = smoothed_loss(hidden.to(kind), weight.to(kind), bias, labels, self.settings.label_smoothing)
+        (loss / batch.target_tokens).backward()
+        if self.settings.clip is not None:
+            nn.utils.clip_grad_norm_(self.trained.values(), self.settings.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        return float(loss.detach())
+
+    def _hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The decoder's last states at the target's real tokens, and those tokens."""
+        source, target = batch.source.to(self.machine.device), batch.target.to(self.machine.device)
+        shifted = torch.cat([torch.full_like(target[:, :1], self.start), target[:, :-1]], 1)
+        whole = bool((batch.source != self.pad).all())
+        out = self.model.get_submodule(self.model.base_model_prefix)(
+            input_ids=source,
+            attention_mask=None if whole else source.ne(self.pad).long(),
+            decoder_input_ids=shifted,
+            use_cache=False,
+        )
+        real = target.ne(self.pad)
+        return out.last_hidden_state[real], target[real]
+
+    def _head(self) -> tuple[Tensor, Tensor | None]:
+        head: nn.Linear = self.model.get_output_embeddings()
+        bias: Tensor | None = getattr(self.model, "final_logits_bias", None)
+        return head.weight, None if bias is None else bias[0]
+
+    def _optimizer(self, saved: Saved | None) -> torch.optim.Optimizer:
+        optimizer = torch.optim.AdamW(
+            self.trained.values(),
+            betas=(0.9, self.settings.beta2),
+            weight_decay=self.settings.weight_decay,
+            fused=self.machine.device.type in ("cpu", "cuda"),
+        )
+        for name, parameter in self.trained.items():
+            if saved and f"first.{name}" in saved.tensors:
+                optimizer.state[parameter] = {
+                    "step": saved.tensors["moment_steps"].clone(),
+                    "exp_avg": saved.tensors[f"first.{name}"].to(parameter.device, copy=True),
+                    "exp_avg_sq": saved.tensors[f"second.{name}"].to(parameter.device, copy=True),
+                }
+        return optimizer
+
+    def _moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+        moments: dict[str, Tensor] = {}
+        for name, parameter in self.trained.items():
+            if state := optimizer.state.get(parameter):
+                moments[f"first.{name}"] = state["exp_avg"]
+                moments[f"second.{name}"] = state["exp_avg_sq"]
+                moments["moment_steps"] = state["step"]
+        return moments
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {f"weight.{name}": parameter.detach() for name, parameter in self.trained.items()}
+
+    def _restore(self, saved: Saved) -> None:
+        with torch.no_grad():
+            for name, parameter in self.trained.items():
+                parameter.copy_(saved.tensors[f"weight.{name}"])
+        torch.set_rng_state(saved.tensors["random.cpu"])
+        if "random.cuda" in saved.tensors:
+            torch.cuda.set_rng_state(saved.tensors["random.cuda"])
+
+    def _freeze_others(self) -> list[nn.Parameter]:
+        trained = {id(parameter) for parameter in self.trained.values()}
+        others = [p for p in self.model.parameters() if p.requires_grad and id(p) not in trained]
+        for parameter in others:
+            parameter.requires_grad_(False)
+        return others
+
+
+def _random() -> dict[str, Tensor]:
+    state = {"random.cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["random.cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def _mix(seed: int, epoch: int) -> int:
+    """A seed for each epoch; epochs of neighbouring seeds must not coincide."""
+    return (seed * 1_000_003 + epoch * 7919 + 1) % 2**63
