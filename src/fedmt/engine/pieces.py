@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import random
 import unicodedata
 from collections import Counter
@@ -22,7 +23,7 @@ from fedmt.engine import codes
 from fedmt.errors import EngineError
 from fedmt.events import Listener, Note
 
-__all__ = ["Pieces", "fitting_size", "learn", "tidy"]
+__all__ = ["Pieces", "Side", "fitting_size", "learn", "tidy"]
 
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 BYTES = 256
@@ -37,8 +38,8 @@ def tidy(text: str) -> str:
 
 def fitting_size(words: int) -> int:
     """How many pieces so many words of text can teach: 6000 for 750,000 words was measured, and the root is Heaps'."""
-    size = round(6000 * (words / 750_000) ** 0.5)
-    return min(32_000, max(800, size)) // 8 * 8
+    size = round(6000 * math.sqrt(words / 750_000))
+    return min(32_000, max(800, size // 8 * 8))
 
 
 def learn(
@@ -158,8 +159,8 @@ class Pieces:
         target_ids: dict[str, int] = (
             json.loads(files["target_vocab.json"]) if config.get("separate_vocabs") else source_ids
         )
-        self._source = _Side(files["source.spm"], source_ids)
-        self._target = _Side(files["target.spm"], target_ids)
+        self._source = Side(files["source.spm"], source_ids)
+        self._target = Side(files["target.spm"], target_ids)
         self.eos, self.pad = target_ids[EOS], target_ids[PAD]
         self.start = self.pad
         self.size = len(target_ids)
@@ -205,17 +206,17 @@ class Pieces:
         return self._tags[language]
 
 
-class _Side:
+class Side:
     """One SentencePiece model, and the engine's ids of its pieces."""
 
-    def __init__(self, model: bytes, ids: dict[str, int]) -> None:
+    def __init__(self, model: bytes, ids: dict[str, int] | None = None, unknown: int | None = None) -> None:
         self._spm = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self._ids = ids
-        self._unknown = ids[UNK]
         pieces = [self._spm.id_to_piece(index) for index in range(len(self._spm))]
-        self._map = [ids.get(piece, self._unknown) for piece in pieces]
-        self._same = self._map == list(range(len(ids)))
-        self._pieces = {index: piece for piece, index in ids.items()}
+        self.ids = {piece: index for index, piece in enumerate(pieces)} if ids is None else ids
+        self._unknown = self.ids[UNK] if unknown is None else unknown
+        self._map = [self.ids.get(piece, self._unknown) for piece in pieces]
+        self._same = self._map == list(range(len(self.ids)))
+        self._pieces = {index: piece for piece, index in self.ids.items()}
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         found: list[list[int]] = self._spm.encode(texts, out_type=int, num_threads=1)
@@ -224,15 +225,13 @@ class _Side:
         table, unknown = self._map, self._spm.unk_id()
         # The joint list of ids can hold a character that this side's model lacks: then its surface decides.
         return [
-            [self._ids.get(piece, self._unknown) for piece in self._spm.encode(text, out_type=str)]
+            [self.ids.get(piece, self._unknown) for piece in self._spm.encode(text, out_type=str)]
             if unknown in ids
             else [table[index] for index in ids]
             for text, ids in zip(texts, found, strict=True)
         ]
 
     def decode(self, sequences: list[list[int]]) -> list[str]:
-        if self._same:
-            return [text.strip() for text in self._spm.decode(sequences)] if sequences else []
         return [
             self._spm.decode_pieces([self._pieces.get(index, UNK) for index in ids]).replace("▁", " ").strip()
             for ids in sequences

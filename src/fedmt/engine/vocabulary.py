@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from fedmt.corpus.pairs import Direction
 from fedmt.engine.pieces import Pieces, learn
+from fedmt.engine.pretrained import Pretrained
 
-__all__ = ["Pieces", "Vocabulary", "learn", "read"]
+__all__ = ["Pieces", "Pretrained", "Vocabulary", "learn", "read"]
 
 
 class Vocabulary(Protocol):
@@ -48,4 +49,6 @@ class Vocabulary(Protocol):
 
 def read(folder: Path, config: Any) -> Vocabulary:
     """The vocabulary that stands in an engine's folder. `config` is the model's."""
-    return Pieces.read(folder)
+    if config.model_type == "marian":
+        return Pieces.read(folder)
+    return Pretrained.read(folder, config)
