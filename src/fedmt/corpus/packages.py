@@ -267,7 +267,7 @@ PRESETS: dict[str, Preset] = {
             """
         ),
     ),
-    # Seven language families and six scripts. The public text must hold every language, or the vocabulary would lack
+    # Five language families and six scripts. The public text must hold every language, or the vocabulary would lack
     # it; of the packages not needed as silos only Weblate has enough of all eight.
     "many-to-english-8": Preset(
         about="eight silos, each from its own language to English; public: Weblate in all eight",
