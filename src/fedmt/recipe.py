@@ -256,6 +256,7 @@ class Train(Frozen):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
     longest: Annotated[int, Field(ge=4)] = Field(200, description="tokens; longer pairs are left out of training")
     patience: Annotated[int, Field(ge=1)] | None = Field(None, description="rounds without a better dev loss")
+    keep: Literal["last", "best"] = Field("last", description="the last round's engine, or that of the lowest dev loss")
     checkpoint_seconds: Annotated[float, Field(gt=0)] = Field(120, description="between checkpoints inside training")
 
 

@@ -1,19 +1,60 @@
-"""A silo: answers requests about its own text with tensors and numbers, and answers the same request the same way twice.
+"""A silo: answers requests about its own text with tensors and numbers, and the same request the same way twice.
 
+It writes its state and its reply down before it answers, so it may be killed at any moment and asked again: for the
+round it has just done it sends the kept reply, and a fit that was cut short goes on from the last state it kept.
 Knows no file format of text, no Hugging Face and no network: text and engine are behind `Learner`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+import shutil
+import traceback
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote
 
+import torch
 from torch import Tensor
 
-from fedmt.federation.checkpoint import State
+from fedmt.errors import InputError
+from fedmt.exchange import codec
+from fedmt.exchange.selector import select
+from fedmt.exchange.update import mismatch
+from fedmt.federation.checkpoint import Shelf, State, shelf
+from fedmt.federation.messages import Number, Reply, Request
+from fedmt.recipe import Recipe, SelectAll
 
-__all__ = ["FitOrder", "FitResult", "Learner", "State"]
+__all__ = ["FIT", "LOSS", "FitOrder", "FitResult", "Learner", "Silo", "State", "because", "score_step"]
+
+FIT = "fit"
+LOSS = "loss"
+_SETS = ("dev", "test")
+
+_REASONS = {
+    "over": "it has already finished a later round",
+    "beyond": "the run has no such round",
+    "other": "it has already done this round from other tensors or settings",
+    "step": "it knows no such step",
+    "payload": "it could not read the tensors it was sent",
+    "mismatch": "the tensors it was sent are not those of its engine",
+    "missing": "it lacks the tensors that were not sent",
+}
+
+
+def because(refused: str) -> str:
+    """A refusal's identifier as a clause."""
+    kind, _, name = refused.partition(":")
+    return f"it failed with {name}" if kind == "failed" else _REASONS.get(kind, refused)
+
+
+def score_step(set: str) -> str:
+    return f"score:{set}"
 
 
 @dataclass(frozen=True)
@@ -63,3 +104,207 @@ class Learner(Protocol):
 
     def score(self, model: str, set: str) -> Mapping[str, Tensor]:
         """Statistics of the resident engine on the set `dev` or `test`: numbers, never sentences."""
+
+
+class Silo:
+    """`folder` None: nothing is written down, and no reply is kept."""
+
+    def __init__(self, name: str, learner: Learner, folder: Path | None, recipe: Recipe) -> None:
+        self.name = name
+        self._learner = learner
+        self._folder = folder
+        self._recipe = recipe
+        self._shelves: dict[tuple[str, str], Shelf] = {}
+
+    def answer(self, request: Request) -> Reply:
+        """Do what is asked, or refuse. A failure is a refusal that names its class: its words might quote the text."""
+        try:
+            if request.step == FIT:
+                return self._fit(request)
+            if request.step == LOSS:
+                return self._loss(request)
+            for name in _SETS:
+                if request.step == score_step(name):
+                    return self._score(request, name)
+            return _reply(request, refused="step")
+        except _No as no:
+            return _reply(request, refused=no.reason)
+        except InputError:
+            raise
+        except Exception as error:
+            self._note_failure(request)
+            return _reply(request, refused="failed:" + re.sub(r"[^A-Za-z0-9_]", "", type(error).__name__))
+
+    def forget(self, run: str, model: str) -> None:
+        """Remove what is kept of a model that is finished."""
+        self._shelves.pop((run, model), None)
+        if self._folder is not None:
+            shutil.rmtree(self._folder / quote(run, safe="") / quote(model, safe=""), ignore_errors=True)
+
+    def _fit(self, request: Request) -> Reply:
+        shelf = self._shelf(request)
+        digest = _digest(request)
+        done = shelf.get(FIT)
+        last = 0 if done is None else int(done.numbers["round"])
+        if request.round < last:
+            raise _No("over")
+        if done is not None and request.round == last:
+            if done.numbers["digest"] != digest:
+                raise _No("other")
+            if "reply" not in done.tensors:
+                raise _No("over")
+            return _kept(request, done)
+        order = _order(request)
+        if not 1 <= order.round <= order.rounds:
+            raise _No("beyond")
+
+        live = self._learner.tensors()
+        self._learner.load(self._received(request, live, _under("own", done)))
+        before: State | None = None
+        midway = shelf.get("midway")
+        if midway is not None and midway.numbers["round"] == order.round and midway.numbers["digest"] == digest:
+            before = State(_under("state", midway), midway.numbers["state"])
+        elif done is not None and self._recipe.train.optimizer == "kept":
+            before = State(_under("state", done), done.numbers["state"])
+        about = {"round": order.round, "digest": digest}
+
+        def keep(state: State) -> None:
+            self._put(shelf, "midway", State(_over("state", state.tensors), {**about, "state": state.numbers}))
+
+        result, after = self._learner.fit(order, before, keep)
+        recipe = self._recipe
+        names = select(recipe.selector.up, live, recipe.seed, order.round, self.name)
+        payload = codec.encode({name: live[name] for name in names}, recipe.codec)
+        reply = _reply(request, payload, _numbers(self._learner.samples, result))
+
+        tensors: dict[str, Tensor] = {}
+        if not isinstance(recipe.selector.down, SelectAll):
+            tensors |= _over("own", live)
+        # After the last round nobody asks for the optimiser again.
+        if order.round < order.rounds and recipe.train.optimizer == "kept":
+            tensors |= _over("state", after.tensors)
+            about |= {"state": after.numbers}
+        else:
+            about |= {"state": {}}
+        self._put(shelf, FIT, State(tensors, {**about, "reply": reply.numbers}), payload)
+        shelf.drop("midway")
+        return reply
+
+    def _loss(self, request: Request) -> Reply:
+        self._learner.load(self._received(request, self._learner.tensors(), {}))
+        result, _ = self._learner.fit(_order(request), None, lambda _: None)
+        return _reply(request, numbers=_numbers(self._learner.samples, result))
+
+    def _score(self, request: Request, set: str) -> Reply:
+        shelf, name, digest = self._shelf(request), f"score-{set}-{request.round}", _digest(request)
+        done = shelf.get(name)
+        if done is not None and done.numbers["digest"] == digest and "reply" in done.tensors:
+            return _kept(request, done)
+        self._learner.load(self._received(request, self._learner.tensors(), {}))
+        payload = codec.pack(self._learner.score(request.model, set))
+        reply = _reply(request, payload)
+        self._put(shelf, name, State({}, {"digest": digest, "reply": reply.numbers}), payload)
+        return reply
+
+    def _received(
+        self, request: Request, live: Mapping[str, Tensor], own: Mapping[str, Tensor]
+    ) -> Mapping[str, Tensor]:
+        """The whole part: what was sent, and for the rest this silo's own."""
+        try:
+            sent = codec.decode(request.payload, self._recipe.codec)
+        except ValueError:
+            raise _No("payload") from None
+        if mismatch(sent, live, whole=False):
+            raise _No("mismatch")
+        if len(sent) == len(live):
+            return sent
+        whole = {**own, **sent}
+        if mismatch(whole, live, whole=True):
+            raise _No("missing")
+        return whole
+
+    def _put(self, shelf: Shelf, name: str, state: State, payload: memoryview | None = None) -> None:
+        tensors = dict(state.tensors)
+        if shelf.folder is None:
+            tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        elif payload is not None:
+            tensors["reply"] = torch.frombuffer(payload, dtype=torch.uint8)
+        shelf.put(name, State(tensors, state.numbers))
+
+    def _shelf(self, request: Request) -> Shelf:
+        key = (request.run, request.model)
+        if key not in self._shelves:
+            self._shelves[key] = shelf(self._folder, *key)
+        return self._shelves[key]
+
+    def _note_failure(self, request: Request) -> None:
+        """What went wrong stays at the silo."""
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with (self._folder / "errors.log").open("a", encoding="utf-8") as file:
+                file.write(f"{request.model}, round {request.round}, {request.step}:\n{traceback.format_exc()}\n")
+
+
+class _No(Exception):
+    """A refusal on its way out."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+def _order(request: Request) -> FitOrder:
+    numbers = request.numbers
+    seed = f"{numbers['seed']}/{request.silo}/{request.round}"
+    return FitOrder(
+        model=request.model,
+        round=request.round,
+        rounds=int(numbers["rounds"]),
+        epochs=int(numbers["epochs"]),
+        seed=int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big"),
+        personal=bool(numbers["personal"]),
+    )
+
+
+def _numbers(samples: int, result: FitResult) -> dict[str, Number]:
+    numbers: dict[str, Number] = {
+        "samples": int(samples),
+        "train_loss": float(result.train_loss),
+        "tokens": int(result.tokens),
+        "steps": int(result.steps),
+        "seconds": float(result.seconds),
+    }
+    if result.dev_loss is not None:
+        numbers["dev_loss"] = float(result.dev_loss)
+    return numbers
+
+
+def _reply(
+    request: Request,
+    payload: codec.Payload = b"",
+    numbers: Mapping[str, Number] | None = None,
+    refused: str | None = None,
+) -> Reply:
+    return Reply(
+        request.run, request.model, request.round, request.step, request.silo, payload, numbers or {}, refused=refused
+    )
+
+
+def _kept(request: Request, done: State) -> Reply:
+    return _reply(request, done.tensors["reply"].numpy().data, done.numbers["reply"])
+
+
+def _digest(request: Request) -> str:
+    """Tells one order from another; no defence against forgery."""
+    return f"{zlib.crc32(request.payload):08x} {json.dumps(dict(request.numbers), sort_keys=True)}"
+
+
+def _over(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
+
+
+def _under(prefix: str, state: State | None) -> dict[str, Tensor]:
+    if state is None:
+        return {}
+    start = f"{prefix}/"
+    return {name.removeprefix(start): tensor for name, tensor in state.tensors.items() if name.startswith(start)}

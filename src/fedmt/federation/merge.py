@@ -1,0 +1,67 @@
+"""How updates become one: a running sum per tensor, so that memory does not grow with silos.
+
+    merged_t = Σ_k w_k · t_k / Σ_k w_k      over the silos k that sent tensor t
+
+A tensor that nobody sent stays as it was. Sums are float64 and weights are held relative to the first update's, so
+that one update's merge is itself bit for bit, and equal weights of any size merge exactly as the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedmt.exchange.codec import pieces
+from fedmt.exchange.update import Update
+from fedmt.recipe import Merge, MergeMean, MergeSamples
+
+__all__ = ["Fold", "weight"]
+
+
+def weight(merge: Merge, samples: int) -> float:
+    """What a silo with so many training pairs weighs."""
+    match merge:
+        case MergeSamples():
+            return float(samples)
+        case MergeMean():
+            return 1.0
+
+
+class Fold:
+    """The running sum of one group's updates."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._weights: dict[str, float] = {}
+        self._unit: float | None = None
+        self.count = 0
+
+    def add(self, update: Update) -> None:
+        if self._unit is None:
+            self._unit = update.weight
+        share = update.weight / self._unit
+        for name, tensor in update.tensors.items():
+            if name not in self._sums:
+                self._sums[name] = torch.zeros(tensor.numel(), dtype=torch.float64)
+                self._weights[name] = 0.0
+            self._weights[name] += share
+            # Whole tensors at once would make a float64 copy of each, and leave the cache.
+            for total, piece in zip(pieces(self._sums[name]), pieces(tensor), strict=True):
+                total.add_(piece, alpha=share)
+        self.count += 1
+
+    def result(self, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The merged tensors, in the order, shapes and dtypes of `base`. The sum is used up."""
+        merged: dict[str, Tensor] = {}
+        for name, before in base.items():
+            if name not in self._sums:
+                merged[name] = before
+                continue
+            sums, total = self._sums.pop(name), self._weights.pop(name)
+            after = torch.empty(before.shape, dtype=before.dtype)
+            for piece, target in zip(pieces(sums), pieces(after), strict=True):
+                target.copy_(piece.div_(total))
+            merged[name] = after
+        return merged
