@@ -21,9 +21,10 @@ from fedmt import files
 from fedmt.corpus.pairs import Text
 from fedmt.errors import RunError
 from fedmt.events import Event, record
+from fedmt.exchange.ledger import Entry, Totals
 from fedmt.score.rows import Measured, Results, read_measured
 
-__all__ = ["About", "Entry", "Facts", "RunFolder", "versions"]
+__all__ = ["About", "Facts", "RunFolder", "versions"]
 
 SCHEMA = 1
 
@@ -56,19 +57,6 @@ class About:
     versions: dict[str, str] = field(default_factory=dict)
     engine: dict[str, Any] = field(default_factory=dict)
     started: str = ""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A line of `ledger.jsonl`: what was serialised for one silo, one way, in one step."""
-
-    model: str
-    round: int
-    step: str
-    silo: str
-    direction: str
-    bytes: int
-    parameters: int
 
 
 def versions() -> dict[str, str]:
@@ -220,31 +208,17 @@ class RunFolder:
         """The ledger's lines, of these models or of all."""
         found = []
         for line in _lines(self.ledger):
-            try:
-                entry = Entry(
-                    model=str(line["model"]),
-                    round=int(line["round"]),
-                    step=str(line.get("step", "")),
-                    silo=str(line["silo"]),
-                    direction=str(line["direction"]),
-                    bytes=int(line["bytes"]),
-                    parameters=int(line.get("parameters", 0)),
-                )
-            except (KeyError, TypeError, ValueError) as error:
-                raise RunError(f"{self.ledger}: a line lacks a number: {_line(error)}") from None
-            if entry.direction not in ("up", "down"):
-                raise RunError(f"{self.ledger}: a line goes {entry.direction!r}; it must go up or down")
-            if not models or entry.model in models:
-                found.append(entry)
+            if not models or line.get("model") in models:
+                try:
+                    found.append(Entry(**line))
+                    assert found[-1].direction in ("up", "down")
+                except (TypeError, AssertionError):
+                    raise RunError(f"{self.ledger}: {json.dumps(line)} is not a line of a ledger") from None
         return found
 
-    def travelled(self, model: str = "federated") -> dict[str, dict[str, int]]:
-        """Bytes and parameters of one model, by `up` and `down`."""
-        total = {way: {"bytes": 0, "parameters": 0} for way in ("up", "down")}
-        for entry in self.entries(model):
-            total[entry.direction]["bytes"] += entry.bytes
-            total[entry.direction]["parameters"] += entry.parameters
-        return total
+    def travelled(self, *models: str) -> Totals:
+        """Bytes and parameters, of these models or of all."""
+        return sum(map(Totals.of, self.entries(*models)), Totals())
 
     def read_scores(self) -> Results:
         return Results.read(self.scores)

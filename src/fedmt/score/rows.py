@@ -130,6 +130,7 @@ class Results(_Value):
     bytes: Bytes = Bytes()
     seconds: float = 0.0
     against: str = "public"
+    resamples: int = 0
 
     @property
     def silos(self) -> list[str]:
@@ -211,6 +212,7 @@ def collect(
         bytes=bytes_ or Bytes(),
         seconds=seconds,
         against=family(against),
+        resamples=max((len(array) for value in measured.values() for array in value.samples.values()), default=0),
     )
 
 

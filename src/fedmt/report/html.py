@@ -1,0 +1,266 @@
+"""report.html: what a run found, on one page that needs nothing else. Reads a run folder and writes into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from importlib import resources
+
+from fedmt import files
+from fedmt.report import examples, plots, views
+from fedmt.report.folder import RunFolder
+from fedmt.report.tables import amount, count, number, signed
+from fedmt.score.rows import MACRO, Results
+
+__all__ = ["headline", "page", "write"]
+
+WIDE, NARROW = 820.0, 340.0
+
+
+def write(folder: RunFolder) -> None:
+    files.write_text(folder.report, page(folder))
+
+
+def page(folder: RunFolder) -> str:
+    results = folder.read_scores()
+    name = str(folder.read_recipe().get("name", folder.name))
+    style, script = (resources.files(__package__).joinpath(file).read_text("utf-8") for file in ("page.css", "page.js"))
+    sections = [
+        part(folder, results) for part in (_found, _by_silo, _learning, _gain, _bytes, _cross, _examples, _made, _again)
+    ]
+    about = folder.read_about()
+    dated = f" · {escape(about.started)}" if about and about.started else ""
+    head, said = f"{escape(name)}{dated}", " ".join(headline(results, folder))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+        "script-src 'unsafe-inline'\">\n"
+        f"<title>{escape(name)} · fedmt</title>\n<style>\n{style}</style>\n</head>\n<body>\n<header>\n"
+        f'<p class="eyebrow">fedmt run <b>{head}</b><button id="theme" type="button" hidden>dark</button></p>\n'
+        f"<h1>{escape(said)}</h1>\n</header>\n<main>\n" + "".join(sections) + "</main>\n"
+        f"<footer><p>Made by fedmt {escape(about.versions.get('fedmt', '') if about else '')}. "
+        "This page is whole: it loads nothing from anywhere.</p></footer>\n"
+        f'<div id="tip" role="status" hidden></div>\n<script>\n{script}</script>\n</body>\n</html>\n'
+    )
+
+
+def headline(results: Results, folder: RunFolder) -> list[str]:
+    """What happened, in sentences for someone who has a minute."""
+    main, against = views.subject(results), results.against
+    after, before, alone = (results.average(name) for name in (main, against, "alone"))
+    told = []
+    if main == against or after is None or before is None:
+        if after is not None:
+            told.append(f"The {main} engine scores {number(after.bleu)} BLEU on average.")
+    else:
+        verb = "raised" if after.bleu > before.bleu else "lowered"
+        gain = results.difference(main, against, MACRO) or next(
+            (value for value in results.differences if (value.model, value.against) == (main, against)), None
+        )
+        if gain is not None and gain.p >= 0.05:
+            verb = f"did not surely change, but {verb}"
+        who = "Training together" if main == "federated" else f"The {main} engine"
+        told.append(f"{who} {verb} the average from {number(before.bleu)} to {number(after.bleu)} BLEU.")
+    if alone is not None and after is not None and main == "federated" and against != "alone":
+        told.append(f"Each silo alone reaches {number(alone.bleu)}.")
+    total = folder.travelled(main)
+    if total.up_bytes + total.down_bytes:
+        told.append(f"{amount(total.up_bytes + total.down_bytes)} travelled; no sentence left a silo.")
+    return told
+
+
+def _found(folder: RunFolder, results: Results) -> str:
+    main, against = views.subject(results), results.against
+    tiles = []
+    gain = results.difference(main, against, MACRO)
+    if gain is not None:
+        told = f"BLEU over {against}, 95 % between {signed(gain.low)} and {signed(gain.high)}"
+        tiles.append((signed(gain.delta), told))
+    over = [value for value in results.differences if (value.model, value.against) == (main, "alone")]
+    single = [value for value in over if value.metric == "bleu" and value.silo != MACRO]
+    if single:
+        won = sum(value.p < 0.05 and value.delta > 0 for value in single)
+        lost = sum(value.p < 0.05 and value.delta < 0 for value in single)
+        tiles.append((f"{won} of {len(single)}", f"silos surely better off than alone; {lost or 'none'} surely worse"))
+    best, after = results.average("combined"), results.average(main)
+    before = results.average(against)
+    if best and after and before and best.bleu > before.bleu and main != "combined":
+        share = (after.bleu - before.bleu) / (best.bleu - before.bleu)
+        tiles.append((f"{share:.0%}", "of what all text in one place would have gained"))
+    total = folder.travelled(main)
+    if total.up_bytes + total.down_bytes:
+        tiles.append(
+            (amount(total.up_bytes + total.down_bytes), f"{amount(total.up_bytes)} up, {amount(total.down_bytes)} down")
+        )
+    shown = "".join(f"<div><b>{escape(big)}</b><span>{escape(small)}</span></div>" for big, small in tiles)
+    table = views.scores(results, folder.read_about(), folder.entries())
+    return _section("", f'<div class="tiles">{shown}</div>\n{table.html()}' + _words(results))
+
+
+def _by_silo(_: RunFolder, results: Results) -> str:
+    main = views.subject(results)
+    lead = f"Each sign is a model's score on that silo's own test set; its line holds 95 % of {count(results.resamples)} resamples."
+    drawn = _figure(lambda width: plots.dots(results, main, "bleu", "BLEU", width))
+    return _section("Silo by silo", drawn, lead if results.resamples else "")
+
+
+def _learning(folder: RunFolder, results: Results) -> str:
+    parts = []
+    trained = folder.events("trained")
+    scored = [record for record in folder.events("scored") if record.get("round") is not None]
+    for records, value, unit in ((trained, "dev_loss", "dev loss"), (scored, "bleu", "dev BLEU")):
+        drawn = plots.curves(records, results.silos, value)
+        if drawn:
+            panels = "".join(plots.panel(silo, some, drawn, unit, 250.0) for silo, some in drawn.items())
+            title = "Loss on the silo's dev set, nats a token" if value == "dev_loss" else "BLEU on the silo's dev set"
+            parts.append(f'<h3>{title}</h3><div class="panels">{panels}</div>')
+    return _section("Learning, round by round", "".join(parts)) if parts else ""
+
+
+def _gain(folder: RunFolder, results: Results) -> str:
+    about, main = folder.read_about(), views.subject(results)
+    against = "alone" if "alone" in results.families else results.against
+    sizes = {silo.name: silo.train for silo in about.silos} if about else {}
+    known = [silo for silo in results.silos if sizes.get(silo) and results.difference(main, against, silo)]
+    if len(known) < 2:
+        return ""
+    lead = "Silos with little text have most to gain. Hollow: not sure at p < 0.05."
+    lead = (
+        "What training together gives a silo over what it has alone, by how much text it holds. "
+        + lead[lead.index("Hollow") :]
+    )
+    return _section("Who gains", _figure(lambda width: plots.gains(results, sizes, main, against, width)), lead)
+
+
+def _bytes(folder: RunFolder, results: Results) -> str:
+    main = views.subject(results)
+    entries = folder.entries()
+    if not any(entry.model == main for entry in entries):
+        return ""
+    drawn = _figure(lambda width: plots.traffic(entries, main, width))
+    return _section(
+        "What travelled", drawn + views.travelled(entries, main).html(), "Counted as serialised, every message."
+    )
+
+
+def _cross(_: RunFolder, results: Results) -> str:
+    if len(results.rows) <= len(results.silos):
+        return ""
+    lead = "BLEU. The darker, the nearer to the best on that test set."
+    return _section(
+        "Every model on every test set", views.cross(results).html().replace("<table>", '<table class="heat">'), lead
+    )
+
+
+def _examples(folder: RunFolder, results: Results) -> str:
+    main, against = views.subject(results), results.against
+    if main == against:
+        return ""
+    found = examples.choose(folder, results.silos, against, main)
+    if found is None:
+        return _section("Examples", "<p>The sentences are with their silos; there are none on this machine.</p>")
+    parts = []
+    for title, some in (("Most gained", found.best), ("Typical", found.typical), ("Most lost", found.worst)):
+        if some:
+            parts.append(f"<h3>{title}</h3>" + "".join(_example(one, against, main) for one in some))
+    lead = "Chosen by the difference in sentence chrF++. Words that the reference has too are marked."
+    return _section("Examples", "".join(parts), lead)
+
+
+def _example(one: examples.Example, before: str, after: str) -> str:
+    def words(text: str) -> str:
+        pieces = [
+            f"<mark>{escape(word)}</mark>" if right else escape(word)
+            for word, right in examples.marked(text, one.reference)
+        ]
+        return " ".join(pieces) or '<span class="none">(nothing)</span>'
+
+    lines = [
+        ("source", escape(one.source), ""),
+        ("reference", escape(one.reference), ""),
+        (before, words(one.before), before),
+        (after, words(one.after), after),
+    ]
+    rows = "".join(
+        f'<dt class="model {escape(model)}">{escape(name)}</dt><dd dir="auto">{text}</dd>'
+        for name, text, model in lines
+    )
+    return f'<article><p class="where">{escape(one.silo)} <b>{signed(one.gain)}</b> chrF++</p><dl>{rows}</dl></article>'
+
+
+def _made(folder: RunFolder, results: Results) -> str:
+    about = folder.read_about()
+    parts = []
+    if about:
+        parts.append(f"<h3>Text</h3>{views.text(about).html()}")
+    choices = folder.events("choice")
+    if choices:
+        rows = "".join(
+            f"<dt>{escape(str(choice['what']))}</dt>"
+            f"<dd><b>{escape(str(choice['value']))}</b> {escape(str(choice['reason']))}</dd>"
+            for choice in choices
+        )
+        parts.append(f'<h3>What the program chose, and why</h3><dl class="facts">{rows}</dl>')
+    dropped = folder.events("dropped")
+    if dropped:
+        rows = "".join(
+            f"<li>{escape(str(event['silo']))}, round {event['round']}: {escape(str(event['reason']))}</li>"
+            for event in dropped
+        )
+        parts.append(f"<h3>Updates that were not folded</h3><ul>{rows}</ul>")
+    signatures = {kind: row.signatures[kind] for row in results.rows for kind in row.signatures}
+    several = {row.direction: row.signature for row in results.rows}
+    told = "".join(
+        f"<dt>{escape(views.TITLES.get(kind, kind))}</dt><dd><code>{escape(signature)}</code></dd>"
+        for kind, signature in (signatures or {"bleu": next(iter(several.values()), "")}).items()
+    )
+    if len(set(several.values())) > 1:
+        told += "".join(
+            f"<dt>BLEU {escape(way)}</dt><dd><code>{escape(one)}</code></dd>" for way, one in several.items()
+        )
+    parts.append(f'<h3>Signatures of the scores</h3><dl class="facts">{told}</dl>')
+    if about and about.versions:
+        rows = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in about.versions.items())
+        parts.append(f'<h3>Versions</h3><dl class="facts short">{rows}</dl>')
+    return _section("What was run", "".join(parts))
+
+
+def _again(folder: RunFolder, results: Results) -> str:
+    recipe = folder.recipe.read_text(encoding="utf-8")
+    spent = f"It took {results.seconds / 60:.0f} minutes. " if results.seconds >= 90 else ""
+    return _section(
+        "How to run it again",
+        f"<p>{spent}The same recipe, seed, versions and threads give the same engine, bit for bit.</p>"
+        "<pre>fedmt run recipe.yaml --out again\nfedmt compare . again\n"
+        'echo "…" | fedmt translate .</pre>'
+        f"<details open><summary>recipe.yaml</summary><pre>{escape(recipe)}</pre></details>",
+    )
+
+
+def _words(results: Results) -> str:
+    known = {
+        "public": "public: the server's engine before any silo took part",
+        "alone": "alone: each silo by itself, from the public engine, on its own test set",
+        "chained": "chained: one silo after the other",
+        "federated": "federated: all silos together, text staying where it is",
+        "personal": "personal: federated, then trained on at the silo",
+        "combined": "combined: all text in one place, which is what may not be done; for comparison",
+    }
+    told = "; ".join(known[name] for name in results.families if name in known)
+    return f'<p class="note">{escape(told)}.</p>'
+
+
+def _section(title: str, inside: str, lead: str = "") -> str:
+    head = f"<h2>{escape(title)}</h2>\n" if title else ""
+    said = f'<p class="lead">{escape(lead)}</p>\n' if lead else ""
+    return f"<section>\n{head}{said}{inside}\n</section>\n"
+
+
+def _figure(draw: Callable[[float], str]) -> str:
+    """Drawn twice, for a screen and for a telephone; the style sheet shows one."""
+    return f'<figure class="wide">{draw(WIDE)}</figure><figure class="narrow">{draw(NARROW)}</figure>\n'
+
+
+def lines_of(texts: Sequence[str]) -> str:
+    return "".join(f"<li>{escape(text)}</li>" for text in texts)

@@ -1,0 +1,139 @@
+"""SVG as text: elements, scales, ticks, and labels that keep apart. Knows nothing of what is drawn.
+
+Colours are classes; the page's style sheet gives them, so that one drawing serves light, dark and paper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+__all__ = ["Scale", "drawing", "element", "fan", "group", "line", "nice", "path", "say", "width_of"]
+
+
+def element(name: str, *inside: str, **attributes: object) -> str:
+    """`class_` gives `class`; other underscores become hyphens. `title` becomes what hovering tells."""
+    title = attributes.pop("title", None)
+    told = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_plain(value))}"'
+        for key, value in attributes.items()
+        if value is not None and value != ""
+    )
+    content = (f"<title>{escape(str(title))}</title>" if title else "") + "".join(inside)
+    return f"<{name}{told}>{content}</{name}>" if content else f"<{name}{told}/>"
+
+
+def group(*inside: str, **attributes: object) -> str:
+    return element("g", *inside, **attributes)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
+
+
+def path(points: Sequence[tuple[float, float]], class_: str) -> str:
+    way = "M" + "L".join(f"{_plain(x)},{_plain(y)}" for x, y in points)
+    return element("path", d=way, class_=class_)
+
+
+def say(x: float, y: float, text: str, class_: str = "", anchor: str = "start") -> str:
+    return element("text", escape(text), x=x, y=y, class_=class_, text_anchor=None if anchor == "start" else anchor)
+
+
+def drawing(width: float, height: float, label: str, *inside: str, class_: str = "") -> str:
+    return element(
+        "svg",
+        *inside,
+        viewBox=f"0 0 {_plain(width)} {_plain(height)}",
+        width=width,
+        height=height,
+        role="img",
+        aria_label=label,
+        class_=class_,
+    )
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From values to places on the page, straight or by logarithm."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, at = (self.low, self.high, value)
+        if self.log:
+            low, high, at = (math.log10(max(part, 1e-12)) for part in (low, high, at))
+        share = (at - low) / (high - low) if high > low else 0.5
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self, most: int = 5) -> list[float]:
+        return _decades(self.low, self.high) if self.log else _ticks(self.low, self.high, most)
+
+
+def nice(values: Sequence[float], start: float, end: float, *, most: int = 5, zero: bool = False) -> Scale:
+    """A straight scale that ends at round numbers and holds all the values."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    if zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if high - low < 1e-9:
+        low, high = low - (0 if zero and low == 0 else 0.5), high + 0.5
+    step = _step(low, high, most)
+    return Scale(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, start, end)
+
+
+def fan(wanted: Sequence[float], apart: float, low: float, high: float) -> list[float]:
+    """Places as near as may be to the wanted ones, in their order, at least `apart`, inside the bounds if they fit."""
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    # Labels that touch form a block, which stands where its members would on average.
+    blocks: list[tuple[float, int]] = []
+    for index in order:
+        centre, size = wanted[index], 1
+        while True:
+            half = (size - 1) * apart / 2
+            centre = min(max(centre, low + half), max(high - half, low + half))
+            if not blocks or centre - half - (blocks[-1][0] + (blocks[-1][1] - 1) * apart / 2) >= apart - 1e-9:
+                break
+            before, members = blocks.pop()
+            centre = (centre * size + before * members) / (size + members)
+            size += members
+        blocks.append((centre, size))
+    places = [0.0] * len(wanted)
+    flat = [centre + (place - (size - 1) / 2) * apart for centre, size in blocks for place in range(size)]
+    for index, place in zip(order, flat, strict=True):
+        places[index] = place
+    return places
+
+
+def width_of(text: str, size: float = 12) -> float:
+    """About how wide a text is in a sans-serif face."""
+    return sum(0.62 if letter.isupper() or letter in "mwMW" else 0.53 for letter in text) * size
+
+
+def _step(low: float, high: float, most: int) -> float:
+    rough = (high - low) / max(most, 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
+
+
+def _ticks(low: float, high: float, most: int) -> list[float]:
+    if high <= low:
+        return [low]
+    step = _step(low, high, most)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(index * step, 10) for index in range(first, last + 1)]
+
+
+def _decades(low: float, high: float) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found = [factor * 10.0**power for power in powers for factor in (1, 3)]
+    return [value for value in found if low <= value <= high]
+
+
+def _plain(value: object) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
