@@ -1,0 +1,398 @@
+"""What is seen of a run while it runs: a table that redraws itself, plain lines, JSON lines, or nothing.
+
+All are listeners of `events.py`; none knows how anything is done. `Board` is what the table shows, as a value.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fedmt import events
+from fedmt.cli.session import write_line
+from fedmt.events import Event, Listener
+from fedmt.report.tables import amount
+
+if TYPE_CHECKING:
+    from fedmt.recipe import Recipe
+    from fedmt.report.folder import RunFolder
+
+__all__ = ["Board", "Lines", "Meter", "Throttle", "finish", "watch"]
+
+REDRAWS = 3
+Clock = Callable[[], float]
+
+
+@contextmanager
+def watch(recipe: Recipe, *, quiet: bool, as_json: bool) -> Iterator[Listener]:
+    """The listener that suits who looks on."""
+    if as_json:
+        yield Throttle(lambda event: write_line(events.record(event)), every=1.0)
+    elif quiet:
+        yield lambda _: None
+    elif sys.stdout.isatty():
+        board = Board(recipe.name, _plan(recipe), _count(recipe))
+        console = Console()
+        with Live(get_renderable=board.render, console=console, refresh_per_second=REDRAWS, transient=True):
+            yield lambda event: _both(board, console, event)
+    else:
+        yield Lines(lambda line: print(line, flush=True))
+
+
+def finish(folder: RunFolder, *, quiet: bool, as_json: bool) -> None:
+    """The run's scores, and where everything stands."""
+    from fedmt.report import views
+
+    if as_json:
+        scores = folder.read_scores().model_dump(mode="json", by_alias=True) if folder.scores.exists() else None
+        write_line({"event": "done", "folder": str(folder.path), "scores": scores})
+    elif not quiet:
+        console = Console()
+        if folder.scores.exists():
+            for table in views.fitting(folder, console.width):
+                console.print(table.rich()) if console.is_terminal else print(table.plain())
+        print(f"\nreport     {folder.report}\ntranslate  fedmt translate {folder.path}")
+
+
+def _plan(recipe: Recipe) -> dict[str, float]:
+    shares = {"personal": recipe.train.personal_epochs / max(recipe.train.epochs, 1)}
+    phases = ["federated", *(name for name in recipe.baselines if name != "public")]
+    return {phase: shares.get(phase, float(recipe.rounds)) for phase in phases}
+
+
+def _count(recipe: Recipe) -> int:
+    from fedmt.corpus.packages import PRESETS
+
+    if isinstance(recipe.silos, list):
+        return len(recipe.silos)
+    if recipe.silos.source == "toy":
+        return recipe.silos.silos
+    return len(recipe.silos.names or PRESETS[recipe.silos.preset].silos)
+
+
+def _both(board: Board, console: Console, event: Event) -> None:
+    board.tell(event)
+    line = _lasting(event)
+    if line:
+        console.print(Text(line, style="dim"))
+
+
+# ── the table ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Row:
+    """One participant of the model that is being made; `done` counts rounds, with the share of the one it is in."""
+
+    round: int = 0
+    done: float = 0.0
+    step: int = 0
+    steps: int = 0
+    loss: float | None = None
+    dev: float | None = None
+    bleu: float | None = None
+    up: int = 0
+    down: int = 0
+    speed: float | None = None
+    dropped: str = ""
+
+
+@dataclass
+class Board:
+    """Everything that the table shows. Events come from one thread, drawing from another.
+
+    `plan` says how many rounds of everybody's text each phase trains, and `silos` how many they are: with the pace of
+    each silo, once it has shown it, that gives the time left.
+    """
+
+    name: str
+    plan: dict[str, float] = field(default_factory=dict)
+    silos: int = 0
+    clock: Clock = time.monotonic
+    rows: dict[str, Row] = field(default_factory=dict)
+    phase: events.Phase | None = None
+    model: str = ""
+    rounds: int = 0
+    fetching: events.Fetching | None = None
+    decoding: events.Progress | None = None
+    working: str = ""
+    up: int = 0
+    down: int = 0
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun = self._turn_begun = self.clock()
+        self._turn_from = 0.0
+        self._begun_phases: set[str] = set()
+        self._pace: dict[tuple[bool, str], float] = {}
+
+    def tell(self, event: Event) -> None:
+        with self._lock:
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case events.Phase():
+                self.phase = event
+                self.fetching = self.decoding = None
+                self._begun_phases.add(event.name)
+                self._begin(event.model or event.name)
+            case events.Fetching():
+                self.fetching = event if event.bytes < event.of else None
+            case events.Progress():
+                self._progress(event)
+            case events.Trained():
+                row = self._row(event.model, event.who)
+                row.round, row.done, row.loss, row.dropped = event.round, event.round, event.train_loss, ""
+                row.step = row.steps = max(row.steps, 1)
+                row.dev = event.dev_loss if event.dev_loss is not None else row.dev
+                self._pace[self._kind(), event.who] = event.seconds
+            case events.Travelled():
+                row = self._row(event.model, event.silo)
+                row.up, row.down = row.up + event.up_bytes, row.down + event.down_bytes
+                self.up, self.down = self.up + event.up_bytes, self.down + event.down_bytes
+            case events.Dropped():
+                self._row(event.model, event.silo).dropped = event.reason
+            case events.Scored():
+                self._row(event.model, event.silo).bleu = event.bleu
+
+    def _begin(self, model: str) -> None:
+        self.model, self.rows, self.rounds, self.working = model, {}, 0, ""
+
+    def _row(self, model: str, who: str) -> Row:
+        if _family(model) != _family(self.model):
+            self._begin(model)
+        self.model = model
+        return self.rows.setdefault(who, Row())
+
+    def _progress(self, event: events.Progress) -> None:
+        row = self._row(event.model, event.who)
+        self.decoding = event if event.loss is None else None
+        if event.loss is None:
+            self.working = event.who
+            return
+        share = event.step / max(event.steps, 1)
+        if event.who != self.working or event.round != row.round or event.step < row.step:
+            # A resumed turn begins in its middle.
+            self._turn_begun, self._turn_from = self.clock(), share
+        self.working, self.rounds = event.who, max(event.rounds, 1)
+        row.round, row.step, row.steps, row.loss = event.round, event.step, event.steps, event.loss
+        row.done = event.round - 1 + share
+        row.speed = event.tokens_per_second or row.speed
+
+    def _kind(self) -> bool:
+        """Personal turns are of another length than those of a round."""
+        return _family(self.model) == "personal"
+
+    def _turn(self, who: str) -> float | None:
+        """Seconds that this one's turn takes: as the last did, or as the present one goes; None while unknown."""
+        known = self._pace.get((self._kind(), who))
+        row = self.rows.get(who)
+        if known is not None or row is None or who != self.working:
+            return known
+        share = row.done - (row.round - 1) - self._turn_from
+        return (self.clock() - self._turn_begun) / share if share > 0.02 else None
+
+    def left(self) -> tuple[float, bool] | None:
+        """Seconds of training left, and whether in the whole run or in this part only; None while nothing is known.
+
+        Silos differ in size: before each has had a turn no number is made up for it.
+        """
+        if not self.rounds or self.decoding is not None:
+            return None
+        single = _family(self.model) in ("public", "combined")
+        known = set(self.rows) | (set() if single else self._silos())
+        if not single and len(known) < self.silos:
+            return None
+        here = 0.0
+        for who in known:
+            turn = self._turn(who)
+            if turn is None:
+                return None
+            done = self.rows[who].done if who in self.rows else 0.0
+            here += turn * max(self.rounds - done, 0.0)
+        later = sum(rounds for phase, rounds in self.plan.items() if phase not in self._begun_phases)
+        paces = [self._pace[False, who] for who in self._silos()]
+        if later and (not paces or len(paces) < self.silos):
+            return here, False
+        return here + later * sum(paces), True
+
+    def _silos(self) -> set[str]:
+        return {who for personal, who in self._pace if not personal and who not in ("public", "combined")}
+
+    def render(self) -> RenderableType:
+        with self._lock:
+            parts: list[RenderableType] = [self._head()]
+            if self.fetching is not None:
+                parts.append(_bar_line(self.fetching.package, self.fetching.bytes, self.fetching.of))
+            if self.rows:
+                parts.append(self._table())
+            return Group(*parts)
+
+    def _head(self) -> Text:
+        now = self.clock()
+        text = Text(self.name, style="bold")
+        if self.phase is not None:
+            text.append(f"  {self.model}", style="cyan bold")
+            text.append(f"  part {self.phase.part} of {self.phase.parts}", style="default not bold")
+        text.append(f"  {duration(now - self._begun)} so far", style="default not bold")
+        if (left := self.left()) is not None:
+            seconds, whole = left
+            where = "training" if whole else "this part"
+            text.append(f"  {where}: about {duration(seconds)} left", style="default not bold")
+        if self.up or self.down:
+            text.append(f"  ↑ {amount(self.up)}  ↓ {amount(self.down)}", style="dim not bold")
+        return text
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        table.add_column("silo")
+        table.add_column("round", justify="right")
+        table.add_column("", width=16)
+        for title in ("loss", "dev loss", "BLEU", "sent", "received", "tokens/s"):
+            table.add_column(title, justify="right")
+        for who, row in self.rows.items():
+            here = who == self.working
+            decoding = self.decoding if here and self.decoding is not None else None
+            step, steps = (decoding.step, decoding.steps) if decoding else (row.step, row.steps)
+            table.add_row(
+                Text(who, style="bold" if here else ""),
+                f"{row.round}/{self.rounds}" if row.round and self.rounds else "",
+                Text(row.dropped, style="yellow", overflow="ellipsis")
+                if row.dropped
+                else ProgressBar(total=max(steps, 1), completed=step, width=16),
+                _number(row.loss, 3),
+                _number(row.dev, 3),
+                _number(row.bleu, 1),
+                amount(row.up) if row.up else "",
+                amount(row.down) if row.down else "",
+                f"{row.speed:,.0f}" if row.speed else "",
+            )
+        return table
+
+
+def _bar_line(name: str, done: int, of: int) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(
+        f"downloading {name}",
+        ProgressBar(total=max(of, 1), completed=done, width=30),
+        f"{amount(done)} of {amount(of)}",
+    )
+    return grid
+
+
+# ── lines ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Lines:
+    """One line for each thing that is done; for work that takes long, one in half a minute."""
+
+    def __init__(self, say: Callable[[str], None], clock: Clock = time.monotonic, every: float = 30.0) -> None:
+        self._say = say
+        self._clock = clock
+        self._every = every
+        self._last = clock()
+
+    def __call__(self, event: Event) -> None:
+        line = _line(event)
+        passing = isinstance(event, (events.Progress, events.Fetching))
+        if line is None or (passing and self._clock() - self._last < self._every):
+            return
+        self._last = self._clock()
+        self._say(line)
+
+
+class Meter:
+    """Downloads on one line of stderr that is written over, for commands without a table."""
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, events.Fetching):
+            text = f"downloading {event.package}  {amount(event.bytes)} of {amount(event.of)}"
+            sys.stderr.write(f"\r{text}\x1b[K" if event.bytes < event.of else "\r\x1b[K")
+        elif line := _line(event):
+            sys.stderr.write(f"\r\x1b[K{line}\n")
+        sys.stderr.flush()
+
+
+class Throttle:
+    """Passes on every event but those of progress, which come one in `every` seconds for each who."""
+
+    def __init__(self, listen: Listener, every: float, clock: Clock = time.monotonic) -> None:
+        self._listen = listen
+        self._every = every
+        self._clock = clock
+        self._last: dict[str, float] = {}
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, (events.Progress, events.Fetching)):
+            who = f"{event.model}/{event.who}" if isinstance(event, events.Progress) else event.package
+            whole = event.step >= event.steps if isinstance(event, events.Progress) else event.bytes >= event.of
+            now = self._clock()
+            if not whole and now - self._last.get(who, -self._every) < self._every:
+                return
+            self._last[who] = now
+        self._listen(event)
+
+
+def _line(event: Event) -> str | None:
+    match event:
+        case events.Phase():
+            named = f" ({event.model})" if event.model and event.model != event.name else ""
+            return f"[{event.part}/{event.parts}] {event.name}{named}"
+        case events.Fetching():
+            return f"downloading {event.package}: {amount(event.bytes)} of {amount(event.of)}"
+        case events.Progress():
+            loss = f", loss {event.loss:.3f}" if event.loss is not None else ""
+            what = "step" if event.loss is not None else "translated"
+            return f"{event.model}, {event.who}: {what} {event.step} of {event.steps}{loss}"
+        case events.Trained():
+            dev = f", dev loss {event.dev_loss:.3f}" if event.dev_loss is not None else ""
+            took = f"{event.steps} steps in {duration(event.seconds)}"
+            return f"{event.model}, round {event.round}, {event.who}: loss {event.train_loss:.3f}{dev}; {took}"
+        case events.Travelled():
+            sent = f"sent {amount(event.up_bytes)}, received {amount(event.down_bytes)}"
+            return f"{event.model}, round {event.round}, {event.silo}: {sent}"
+        case events.Scored():
+            when = f", round {event.round}" if event.round is not None else ""
+            score = f"BLEU {event.bleu:.1f}, chrF {event.chrf:.1f} on {event.n} sentences"
+            return f"{event.model}{when}, {event.silo} {event.set}: {score}"
+        case _:
+            return _lasting(event)
+
+
+def _lasting(event: Event) -> str | None:
+    """What is worth a line that stays above the table."""
+    match event:
+        case events.Choice():
+            return f"{event.what}: {event.value} ({event.reason})"
+        case events.Note():
+            return event.text
+        case events.Dropped():
+            return f"{event.model}, round {event.round}: {event.silo} was left out: {event.reason}"
+    return None
+
+
+def _family(model: str) -> str:
+    return model.partition(":")[0]
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def duration(seconds: float) -> str:
+    """1:05, or 2:03:10."""
+    whole = round(max(seconds, 0))
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

@@ -1,0 +1,139 @@
+"""`fedmt recipe check|show|schema`, and how every command reads a recipe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from fedmt.cli.session import Json, write_line
+from fedmt.errors import RecipeError
+
+if TYPE_CHECKING:
+    from fedmt.document import Steps
+    from fedmt.recipe import Recipe
+
+__all__ = ["Overrides", "RecipeName", "app", "find", "packaged", "read"]
+
+RecipeName: TypeAlias = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A YAML file, a run's folder, or the name of a recipe that comes along.")
+]
+Overrides: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="What to change, as in train.epochs=3.")
+]
+
+app = typer.Typer(help="Check, show and describe recipes.")
+
+
+@app.command("check")
+def check(recipe: RecipeName, overrides: Overrides = None, as_json: Json = False) -> None:
+    """Tell every mistake of a recipe, and whether its files are there."""
+    found = read(recipe, overrides or ())
+    if as_json:
+        write_line({"event": "checked", "recipe": recipe, "name": found.name})
+    else:
+        typer.echo(f"{find(recipe)}: {_summary(found)}")
+
+
+@app.command("show")
+def show(recipe: RecipeName, overrides: Overrides = None, as_json: Json = False) -> None:
+    """Print a recipe in full: every default, every path absolute."""
+    from fedmt import reading
+
+    found = reading.read(find(recipe), overrides or ())
+    if as_json:
+        write_line(found.model_dump(mode="json", by_alias=True))
+    else:
+        sys.stdout.write(reading.write(found))
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON schema of recipes, for editors."""
+    from fedmt import reading
+
+    typer.echo(json.dumps(reading.schema(), ensure_ascii=False, indent=2))
+
+
+def read(name: str, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe whose files are there and whose packages are known."""
+    from fedmt import reading
+
+    return reading.read(find(name), overrides, _texts)
+
+
+def packaged() -> dict[str, Path]:
+    folder = Path(str(resources.files("fedmt") / "recipes"))
+    return {file.stem: file for file in sorted(folder.rglob("*.yaml"))}
+
+
+def find(name: str) -> Path:
+    """A file or a run's folder; else a recipe that comes along, by its name."""
+    path = Path(name)
+    if path.is_dir() and not (path / "recipe.yaml").is_file():
+        raise RecipeError(f"{name}: is a folder without a recipe.yaml; a recipe is a YAML file")
+    if path.exists():
+        return path
+    known = packaged()
+    if name in known:
+        return known[name]
+    from fedmt.checking import meant
+
+    raise RecipeError(f"{name}: no such file{meant(name, known)}; recipes that come along: {', '.join(known)}")
+
+
+def _summary(recipe: Recipe) -> str:
+    silos = recipe.silos
+    if isinstance(silos, list):
+        who = f"{len(silos)} silo{'s' * (len(silos) > 1)} ({', '.join(silo.name for silo in silos)})"
+    elif silos.source == "toy":
+        who = f"{silos.silos} toy silos"
+    else:
+        who = f"the silos of {silos.preset}" + (f" ({', '.join(silos.names)})" if silos.names else "")
+    baselines = f", baselines {', '.join(recipe.baselines)}" if recipe.baselines else ""
+    return f"good: {recipe.name}, {who}, {recipe.rounds} rounds{baselines}"
+
+
+def _texts(recipe: Recipe) -> Iterator[tuple[Steps, str]]:
+    """What only the corpus can tell: files that are not there, packages that nobody knows."""
+    from fedmt.checking import meant
+    from fedmt.corpus import packages, reader
+    from fedmt.corpus.pairs import Direction
+    from fedmt.errors import CorpusError
+    from fedmt.recipe import Pretrained, PypiPublic, PypiSilos, Sets
+
+    sets: list[tuple[Steps, object]] = [(("public",), recipe.public)]
+    if isinstance(recipe.silos, list):
+        sets += [(("silos", index), silo) for index, silo in enumerate(recipe.silos)]
+    for path, one in sets:
+        if not isinstance(one, Sets):
+            continue
+        for key in ("data", "train", "dev", "test"):
+            for name in getattr(one, key) or ():
+                direction = Direction(one.from_, one.to)
+                try:
+                    if next(reader.read(name, direction), None) is None:
+                        yield (*path, key), f"{name}: holds no pair of {direction}"
+                except CorpusError as error:
+                    yield (*path, key), str(error)
+    if isinstance(recipe.public, PypiPublic):
+        known = {name for package in packages.PACKAGES.values() for name in (package.name, package.organisation)}
+        if recipe.public.name not in known:
+            near = meant(recipe.public.name, known)
+            yield ("public", "name"), f"no package is called {recipe.public.name!r}{near}; `fedmt data list` has all"
+    if isinstance(recipe.silos, PypiSilos) and recipe.silos.names is not None:
+        members = [member.name for member in packages.PRESETS[recipe.silos.preset].silos]
+        for index, name in enumerate(recipe.silos.names):
+            if name not in members:
+                yield (
+                    ("silos", "names", index),
+                    f"{recipe.silos.preset} has no {name!r}{meant(name, members)}; allowed: {', '.join(members)}",
+                )
+    pretrained = recipe.engine.pretrained if isinstance(recipe.engine, Pretrained) else ""
+    if pretrained.startswith((".", "/", "~")) and not Path(pretrained).expanduser().is_dir():
+        yield ("engine", "pretrained"), f"there is no folder {pretrained}"

@@ -1,0 +1,97 @@
+"""What the commands of one call share: how it speaks, where a traceback goes, how it is resumed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from fedmt.errors import CommandError, RunError
+
+if TYPE_CHECKING:
+    from fedmt.corpus.pairs import Direction
+    from fedmt.engine.engine import Engine
+    from fedmt.events import Listener
+    from fedmt.recipe import Compute, Recipe
+
+__all__ = ["From", "Json", "Quiet", "Session", "To", "direction_of", "open_engine", "write_line"]
+
+Json: TypeAlias = Annotated[bool, typer.Option("--json", metavar="", help="Every line on stdout is a JSON object.")]
+Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Say nothing but errors.")]
+From: TypeAlias = Annotated[str | None, typer.Option("--from", metavar="CODE", help="Source language, as in de.")]
+To: TypeAlias = Annotated[str | None, typer.Option("--to", metavar="CODE", help="Target language, as in en.")]
+
+
+@dataclass
+class Session:
+    """One call of the program. `resume` is the command that goes on where a stopped one was."""
+
+    json: bool = False
+    folder: Path | None = None
+    resume: str | None = None
+
+    @classmethod
+    def of(cls, context: typer.Context) -> Session:
+        found = context.find_object(cls)
+        assert found is not None
+        return found
+
+
+def write_line(value: dict[str, Any]) -> None:
+    """A line of `--json` output, there at once for who reads along."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def direction_of(source: str | None, target: str | None) -> Direction | None:
+    """The direction of `--from` and `--to`; None when neither is given."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from fedmt.corpus.pairs import Direction
+    from fedmt.recipe import Language
+
+    if source is None and target is None:
+        return None
+    if source is None or target is None:
+        raise CommandError("--from and --to go together: a direction needs both languages")
+    for option, code in (("--from", source), ("--to", target)):
+        try:
+            TypeAdapter(Language).validate_python(code)
+        except ValidationError:
+            raise CommandError(
+                f"{option}: {code!r} is not a language code; allowed: de, pt-BR, zh_Hans and so on"
+            ) from None
+    if source == target:
+        raise CommandError(f"--from and --to are both {source}")
+    return Direction(source, target)
+
+
+def open_engine(name: str) -> tuple[Engine, Recipe | None]:
+    """The engine of a run's folder, with the run's recipe; or one by its own folder or its hub name."""
+    from fedmt.engine import engine
+    from fedmt.reading import read
+
+    folder = Path(name)
+    if (folder / "recipe.yaml").is_file():
+        if not (folder / "engine" / "config.json").is_file():
+            raise RunError(f"{name}: the run has no engine yet; finish it with: fedmt run {name} --resume")
+        return engine.load(folder / "engine"), read(folder)
+    if folder.is_file():
+        raise CommandError(f"{name}: is a file; an engine is a run's folder, an engine's folder or a name on the hub")
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise RunError(f"{name}: is neither a run's folder (no recipe.yaml) nor an engine's (no config.json)")
+    return engine.load(name), None
+
+
+def machine_of(compute: Compute | None, listen: Listener | None = None) -> Any:
+    from fedmt.engine import device
+
+    machine = device.choose(compute)
+    for choice in machine.choices:
+        if listen is not None:
+            listen(choice)
+    return machine

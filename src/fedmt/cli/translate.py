@@ -1,0 +1,186 @@
+"""`fedmt translate`: a run's engine, or any other, on stdin, on a file, or at a prompt."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from fedmt.cli.session import From, Json, To, direction_of, machine_of, open_engine
+from fedmt.errors import CommandError, CorpusError
+
+if TYPE_CHECKING:
+    from fedmt.corpus.pairs import Direction
+    from fedmt.engine.engine import Engine
+    from fedmt.recipe import Recipe
+
+__all__ = ["Beam", "EngineName", "translate", "translator", "way"]
+
+EngineName: TypeAlias = Annotated[
+    str, typer.Argument(metavar="RUN|ENGINE", help="A run's folder, an engine's folder, or a name on the hub.")
+]
+Beam: TypeAlias = Annotated[
+    int | None, typer.Option("--beam", min=1, max=64, help="1 is greedy.", show_default="the recipe's")
+]
+
+# So many lines are translated together: enough to sort them by length, few enough to see them come.
+BATCH = 512
+# A program that writes line by line waits for each answer; a file has its next line there at once.
+PATIENCE = 0.02
+
+Translator: TypeAlias = Callable[[list[str]], list[str]]
+
+
+def translate(
+    name: EngineName,
+    source: From = None,
+    target: To = None,
+    input: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Instead of stdin.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Instead of stdout.")] = None,
+    beam: Beam = None,
+    as_json: Json = False,
+) -> None:
+    """Translate stdin, a file, or what you type.
+
+    [dim]echo "Die Datei konnte nicht gelesen werden." | fedmt translate runs/demo[/]
+    """
+    if input is not None and not input.is_file():
+        raise CommandError(f"--input: {input}: {'is a folder' if input.is_dir() else 'no such file'}")
+    if output is not None and output.is_dir():
+        raise CommandError(f"--output: {output} is a folder; name a file")
+    engine, recipe = open_engine(name)
+    direction = way(name, engine, direction_of(source, target))
+    work = translator(engine, recipe, direction, beam)
+    if input is None and output is None and not as_json and sys.stdin.isatty():
+        _prompt(work, direction)
+        return
+    lines = _answers(_file(input) if input is not None else _stream(sys.stdin.fileno()), work, as_json)
+    if output is None:
+        for line in lines:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+    else:
+        from fedmt.files import write_bytes
+
+        write_bytes(output, (line.encode() for line in lines))
+
+
+def way(name: str, engine: Engine, asked: Direction | None) -> Direction:
+    """The direction to translate in: the one asked for, or the engine's only one."""
+    from fedmt.corpus import languages
+
+    known = engine.about.directions
+    if asked is None:
+        if len(known) == 1:
+            return known[0]
+        ways = f"translates {', '.join(map(str, known))}" if known else "does not say which languages it knows"
+        raise CommandError(f"{name}: {ways}; choose with --from and --to")
+    if known:
+        fitting = [one for one in known if all(map(languages.matches, asked, one))]
+        if not fitting:
+            raise CommandError(f"{name}: does not translate {asked}; it translates {', '.join(map(str, known))}")
+        return asked if asked in fitting else fitting[0]
+    return asked
+
+
+def translator(engine: Engine, recipe: Recipe | None, direction: Direction, beam: int | None) -> Translator:
+    from fedmt.engine import decoder
+    from fedmt.recipe import Decode
+
+    settings = recipe.decode if recipe is not None else Decode()
+    if beam is not None:
+        settings = settings.model_copy(update={"beam": beam})
+    machine = machine_of(recipe.compute if recipe is not None else None)
+
+    def work(lines: list[str]) -> list[str]:
+        """An empty line stays one."""
+        full = [index for index, line in enumerate(lines) if line.strip()]
+        found = decoder.translate(engine, [lines[index] for index in full], direction, settings, machine)
+        answers = [""] * len(lines)
+        for index, text in zip(full, found, strict=True):
+            answers[index] = " ".join(text.split())
+        return answers
+
+    return work
+
+
+def _answers(batches: Iterator[list[str]], work: Translator, as_json: bool) -> Iterator[str]:
+    import json
+
+    for lines in batches:
+        for line, answer in zip(lines, work(lines), strict=True):
+            yield (
+                json.dumps({"source": line, "translation": answer}, ensure_ascii=False) + "\n"
+                if as_json
+                else f"{answer}\n"
+            )
+
+
+def _file(path: Path) -> Iterator[list[str]]:
+    batch: list[str] = []
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            batch.append(_decode(raw, str(path), number))
+            if len(batch) >= BATCH:
+                yield batch
+                batch = []
+    if batch:
+        yield batch
+
+
+def _stream(handle: int) -> Iterator[list[str]]:
+    """Lines as they come, in batches as large as what is there already."""
+    rest, number, batch = b"", 0, []
+    while True:
+        if batch and not _ready(handle):
+            yield batch
+            batch = []
+        chunk = os.read(handle, 1 << 16)
+        *whole, rest = (rest + chunk).split(b"\n")
+        if not chunk and rest:
+            whole, rest = [rest], b""
+        for raw in whole:
+            number += 1
+            batch.append(_decode(raw, "stdin", number))
+            if len(batch) >= BATCH:
+                yield batch
+                batch = []
+        if not chunk:
+            break
+    if batch:
+        yield batch
+
+
+def _ready(handle: int) -> bool:
+    try:
+        return bool(select.select([handle], [], [], PATIENCE)[0])
+    except (OSError, ValueError):
+        return True  # not a thing that can be asked, as pipes on Windows: then read on
+
+
+def _decode(raw: bytes, name: str, number: int) -> str:
+    try:
+        return raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        where = f"byte 0x{raw[error.start]:02x} at position {error.start + 1}"
+        raise CorpusError(f"{name}:{number}: {where} is not UTF-8; convert the text to UTF-8") from None
+
+
+def _prompt(work: Translator, direction: Direction) -> None:
+    with suppress(ImportError):
+        import readline  # noqa: F401 - input() then keeps a history and lets a line be edited
+    typer.echo(f"{direction}; end with Ctrl-D", err=True)
+    while True:
+        try:
+            line = input(f"{direction.source}> ")
+        except EOFError:
+            typer.echo()
+            return
+        if line.strip():
+            typer.echo(f"{direction.target}  {work([line])[0]}")
