@@ -28,7 +28,7 @@ from fedmt.federation.asking import Asking
 from fedmt.federation.checkpoint import Shelf, State
 from fedmt.federation.merge import Fold, weight
 from fedmt.federation.messages import Number, Reply, Request
-from fedmt.federation.silo import FIT, LOSS, because, score_step
+from fedmt.federation.silo import FIT, LOSS, because, is_statistic, score_step
 from fedmt.federation.transport import Transport
 from fedmt.recipe import Recipe, SelectAll
 
@@ -153,7 +153,10 @@ class Coordinator:
         def read(reply: Reply) -> dict[str, Tensor]:
             _check_refusal(reply)
             _check_size(reply, _LARGEST_STATISTICS)
-            return _decoded(reply, lambda content: codec.unpack(content)[0])
+            statistics = _decoded(reply, lambda content: codec.unpack(content)[0])
+            if not all(is_statistic(name, tensor) for name, tensor in statistics.items()):
+                raise Refused(reply.silo, "its statistics are not numbers under short names")
+            return statistics
 
         def take(silo: str, statistics: dict[str, Tensor]) -> None:
             # A view would keep the whole reply.

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedmt.exchange.codec import Payload
 
-__all__ = ["Message", "Number", "Reply", "Request", "size", "unwire", "wire"]
+__all__ = ["Message", "Number", "Reply", "Request", "is_identifier", "size", "unwire", "wire"]
 
 Number = int | float
 
@@ -138,6 +138,10 @@ def _number(name: str, value: Any) -> Number:
     return float(number)
 
 
+def is_identifier(value: Any) -> bool:
+    return isinstance(value, str) and _IDENTIFIER.fullmatch(value) is not None
+
+
 def _identifier(what: str, value: Any) -> None:
-    if not isinstance(value, str) or not _IDENTIFIER.fullmatch(value):
+    if not is_identifier(value):
         raise ValueError(f"a message's {what} is a short identifier of letters, digits and . _ : -, not {value!r:.80}")

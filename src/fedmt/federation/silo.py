@@ -27,14 +27,15 @@ from fedmt.exchange import codec
 from fedmt.exchange.selector import select
 from fedmt.exchange.update import mismatch
 from fedmt.federation.checkpoint import Shelf, State, shelf
-from fedmt.federation.messages import Number, Reply, Request
+from fedmt.federation.messages import Number, Reply, Request, is_identifier
 from fedmt.recipe import Recipe, SelectAll
 
-__all__ = ["FIT", "LOSS", "FitOrder", "FitResult", "Learner", "Silo", "State", "because", "score_step"]
+__all__ = ["FIT", "LOSS", "FitOrder", "FitResult", "Learner", "Silo", "State", "because", "is_statistic", "score_step"]
 
 FIT = "fit"
 LOSS = "loss"
 _SETS = ("dev", "test")
+_STATISTICS = (torch.float64, torch.float32, torch.int64, torch.int32)
 
 _REASONS = {
     "over": "it has already finished a later round",
@@ -43,6 +44,7 @@ _REASONS = {
     "step": "it knows no such step",
     "payload": "it could not read the tensors it was sent",
     "mismatch": "the tensors it was sent are not those of its engine",
+    "statistics": "its statistics are not numbers under short names",
     "missing": "it lacks the tensors that were not sent",
 }
 
@@ -143,7 +145,7 @@ class Silo:
 
     def _fit(self, request: Request) -> Reply:
         shelf = self._shelf(request)
-        digest = _digest(request)
+        digest = self._digest(request)
         done = shelf.get(FIT)
         last = 0 if done is None else int(done.numbers["round"])
         if request.round < last:
@@ -196,12 +198,15 @@ class Silo:
         return _reply(request, numbers=_numbers(self._learner.samples, result))
 
     def _score(self, request: Request, set: str) -> Reply:
-        shelf, name, digest = self._shelf(request), f"score-{set}-{request.round}", _digest(request)
+        shelf, name, digest = self._shelf(request), f"score-{set}-{request.round}", self._digest(request)
         done = shelf.get(name)
         if done is not None and done.numbers["digest"] == digest and "reply" in done.tensors:
             return _kept(request, done)
         self._learner.load(self._received(request, self._learner.tensors(), {}))
-        payload = codec.pack(self._learner.score(request.model, set))
+        statistics = self._learner.score(request.model, set)
+        if not all(is_statistic(name, tensor) for name, tensor in statistics.items()):
+            raise _No("statistics")
+        payload = codec.pack(statistics)
         reply = _reply(request, payload)
         self._put(shelf, name, State({}, {"digest": digest, "reply": reply.numbers}), payload)
         return reply
@@ -231,6 +236,12 @@ class Silo:
             tensors["reply"] = torch.frombuffer(payload, dtype=torch.uint8)
         shelf.put(name, State(tensors, state.numbers))
 
+    def _digest(self, request: Request) -> str:
+        """Tells one order from another, for what is kept of it; no defence against forgery."""
+        if self._folder is None:
+            return ""
+        return f"{zlib.crc32(request.payload):08x} {json.dumps(dict(request.numbers), sort_keys=True)}"
+
     def _shelf(self, request: Request) -> Shelf:
         key = (request.run, request.model)
         if key not in self._shelves:
@@ -251,6 +262,11 @@ class _No(Exception):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+def is_statistic(name: str, tensor: Tensor) -> bool:
+    """Names are narrow and values wide, so that neither can carry a sentence unseen."""
+    return is_identifier(name) and tensor.dtype in _STATISTICS
 
 
 def _order(request: Request) -> FitOrder:
@@ -292,11 +308,6 @@ def _reply(
 
 def _kept(request: Request, done: State) -> Reply:
     return _reply(request, done.tensors["reply"].numpy().data, done.numbers["reply"])
-
-
-def _digest(request: Request) -> str:
-    """Tells one order from another; no defence against forgery."""
-    return f"{zlib.crc32(request.payload):08x} {json.dumps(dict(request.numbers), sort_keys=True)}"
 
 
 def _over(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
