@@ -108,7 +108,8 @@ class Wheel:
             else polib.pofile(content.decode("utf-8"))
         )
         singular, plural = _forms(entries.metadata.get("Plural-Forms", ""))
-        domain = name.rpartition("/")[2].rpartition(".")[0].removeprefix(language)
+        stem = name.rpartition("/")[2].rpartition(".")[0]
+        domain = "" if stem == language else stem
         for entry in entries:
             fuzzy = "fuzzy" in getattr(entry, "flags", ())
             if entry.obsolete or fuzzy:

@@ -38,7 +38,6 @@ _MARKUP = re.compile(rf"</?(?:{_TAGS})(?:\s[^<>]*)?/?>|</\w+>|<!--", re.IGNORECA
 _ENTITY = re.compile(r"&(?:#\d+|#x[0-9A-Fa-f]+|[A-Za-z]{2,8});")
 _BEHIND = re.compile(r"\s*\(_\w\)")
 _MNEMONIC = re.compile(r"_(?=\w)")
-_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\ufeff]")
 _BREAK = re.compile(r"\n[ \t]*\n")
 
 
@@ -68,7 +67,7 @@ def placeholders(text: str) -> list[str]:
 
 
 def paragraphs(text: str) -> list[str]:
-    plain = _INVISIBLE.sub("", _ENTITY.sub(lambda found: html.unescape(found[0]), text)).replace("\r", "")
+    plain = _ENTITY.sub(lambda found: html.unescape(found[0]), text).replace("\r", "")
     return [joined for part in _BREAK.split(plain) if (joined := " ".join(part.split()))]
 
 
