@@ -1,0 +1,185 @@
+"""One decoding step of an engine over its Hugging Face modules: keys and values kept, beams sharing their source.
+
+Every module is called as it is, so that whatever hangs on one (an adapter, a hook) takes part. Knows nothing of how
+tokens are chosen. Two things are ours:
+
+- The attention of one new token is two plain batched products. Fused kernels gain nothing there, and on CPU in bf16
+  they cost several times as much; keys and values are therefore kept in fp32 on a CPU.
+- Beams of one sentence stand as several queries before the same keys of the source, which are kept once a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, EncoderDecoderCache, PreTrainedModel
+from transformers.cache_utils import Cache, DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from fedmt.engine.device import Machine
+
+__all__ = ["Steps", "stepping"]
+
+# Keys grow by so many places at a time, so that a step writes one place instead of copying all.
+ROOM = 16
+
+
+class Steps:
+    """The rows of one batch, as the decoder goes through them token by token."""
+
+    def __init__(self, model: PreTrainedModel, source: Tensor, pad: int, cached: bool = True) -> None:
+        attended = source != pad
+        mask = None if bool(attended.all()) else attended[:, None, None, :]
+        self._model = model
+        self._decoder = model.get_decoder()
+        encoded: Tensor = model.get_encoder()(input_ids=source, attention_mask=mask).last_hidden_state
+        self._encoded = encoded
+        self._bias = None if mask is None else torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -1e9)
+        self._cache = (
+            EncoderDecoderCache(Cache(layer_class_to_replicate=_Growing), Cache(layer_class_to_replicate=_Whole))
+            if cached
+            else None
+        )
+        self._seen = source.new_zeros(len(source), 0)
+
+    def step(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Feed each row its next token (or first tokens); gives each row's last hidden state and its logits in fp32."""
+        encoded, bias = self._encoded, self._bias
+        if self._cache is None:
+            self._seen = tokens = torch.cat([self._seen, tokens], dim=1)
+            beams = len(tokens) // len(encoded)
+            encoded = encoded.repeat_interleave(beams, dim=0)
+            bias = None if bias is None else bias.repeat_interleave(beams, dim=0)
+        hidden: Tensor = self._decoder(
+            input_ids=tokens,
+            encoder_hidden_states=encoded,
+            encoder_attention_mask=bias,
+            past_key_values=self._cache,
+            use_cache=self._cache is not None,
+        ).last_hidden_state[:, -1]
+        return hidden, _logits(self._model, hidden)
+
+    def keep(self, rows: Tensor, sentences: Tensor | None = None) -> None:
+        """Go on with these rows, in this order and as often as named; and with these sentences, if some leave."""
+        if self._cache is None:
+            self._seen = self._seen[rows]
+        else:
+            _select(self._cache.self_attention_cache, rows)
+        if sentences is not None:
+            self._encoded = self._encoded[sentences]
+            self._bias = None if self._bias is None else self._bias[sentences]
+            if self._cache is not None:
+                _select(self._cache.cross_attention_cache, sentences)
+
+
+@contextmanager
+def stepping(model: PreTrainedModel, machine: Machine) -> Iterator[None]:
+    """The model ready for `Steps`: no dropout, no gradients, our attention; as it was before when it is over."""
+    training, attention = model.training, model.config._attn_implementation
+    model.eval()
+    model.set_attn_implementation("fedmt")
+    try:
+        with (
+            torch.inference_mode(),
+            torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.precision == "bf16"),
+        ):
+            yield
+    finally:
+        model.set_attn_implementation(attention)
+        model.train(training)
+
+
+def _logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
+    if getattr(model.config, "scale_decoder_outputs", False) and model.config.model_type == "t5":
+        hidden = hidden * model.config.d_model**-0.5
+    logits: Tensor = model.lm_head(hidden).float()
+    bias = getattr(model, "final_logits_bias", None)
+    return logits if bias is None else logits + bias
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    position_bias: Tensor | None = None,
+    **rest: Any,
+) -> tuple[Tensor, None]:
+    rows, heads, length, width = query.shape
+    sentences, places = key.shape[0], key.shape[2]
+    if length > 1:
+        whole: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, position_bias=position_bias, **rest
+        )
+        return whole
+    beams = rows // sentences
+    with torch.autocast(query.device.type, enabled=False):
+        # One query a row becomes as many queries a sentence as it has beams.
+        folded = query.view(sentences, beams, heads, width).transpose(1, 2).reshape(sentences * heads, beams, width)
+        keys, values = (kept.reshape(sentences * heads, places, width) for kept in (key, value))
+        scores = torch.bmm(folded.to(keys.dtype) * (width**-0.5 if scaling is None else scaling), keys.transpose(1, 2))
+        if attention_mask is not None or position_bias is not None:
+            scores = scores.view(sentences, heads, beams, places)
+            for added in (attention_mask, position_bias):
+                scores = scores if added is None else scores + added
+            scores = scores.view(sentences * heads, beams, places)
+        mixed = torch.bmm(scores.softmax(-1, dtype=torch.float32).to(values.dtype), values)
+    mixed = mixed.view(sentences, heads, beams, width).transpose(1, 2).reshape(rows, 1, heads, width)
+    return mixed.to(query.dtype), None
+
+
+# No mask function goes with it: a new token sees all that came before, and the source's padding comes as a ready bias.
+AttentionInterface.register("fedmt", _attend)
+
+
+def _kept(states: Tensor) -> Tensor:
+    return states.float() if states.device.type == "cpu" else states
+
+
+class _Whole(DynamicLayer):  # type: ignore[misc]
+    """The source's keys and values: written once."""
+
+    def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        self.keys, self.values = _kept(keys), _kept(values)
+        self.is_initialized = True
+        return self.keys, self.values
+
+    def select(self, rows: Tensor) -> None:
+        self.keys, self.values = self.keys[rows], self.values[rows]
+
+
+class _Growing(DynamicLayer):  # type: ignore[misc]
+    """The target's keys and values: a place more at each step."""
+
+    def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        keys, values = _kept(keys), _kept(values)
+        done = self.keys.shape[2] if self.is_initialized else 0
+        length = done + keys.shape[2]
+        if not self.is_initialized or length > self._store.shape[3]:
+            rows, heads, _, width = keys.shape
+            store = keys.new_empty(2, rows, heads, length + ROOM, width)
+            if done:
+                store[:, :, :, :done] = self._store[:, :, :, :done]
+            self._store, self.is_initialized = store, True
+        self._store[0, :, :, done:length] = keys
+        self._store[1, :, :, done:length] = values
+        self._show(length)
+        return self.keys, self.values
+
+    def select(self, rows: Tensor) -> None:
+        self._store = self._store[:, rows]
+        self._show(self.keys.shape[2])
+
+    def _show(self, length: int) -> None:
+        self.keys, self.values = self._store[0, :, :, :length], self._store[1, :, :, :length]
+
+
+def _select(cache: Cache, rows: Tensor) -> None:
+    for layer in cache.layers:
+        layer.select(rows)
