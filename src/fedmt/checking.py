@@ -34,6 +34,7 @@ _PATTERNS = {
     get_args(recipe.Language)[2].metadata[0].pattern: ("a language code", "a language code, like de, pt-BR or zh_Hans"),
 }
 _BAD = object()
+_MARK = "\0"
 
 
 def meant(word: str, known: Iterable[str]) -> str:
@@ -76,49 +77,43 @@ class Checker:
         fields = {field.alias or name: (name, field) for name, field in kind.model_fields.items()}
         unknown = [key for key in raw if key not in fields]
         good: dict[str, Any] = {}
-        failed: set[str] = set()
-        crossable = True
+        bad: set[str] = set()
         for key in unknown:
             self.mistake((*path, key), _unknown(key, kind, top=not path))
         misspelt = {near for key in unknown for near in difflib.get_close_matches(key, fields, 1, 0.6)}
+        before = len(self._found)
         for key, (_, field) in fields.items():
-            if key not in raw:
-                if field.is_required():
-                    failed.add(key)
-                    crossable = False
-                    if key not in misspelt:
-                        self.mistake((*path, key), f"is missing; allowed: {_allowed(field.annotation, field.metadata)}")
+            value: Any = _BAD
+            if key in raw:
+                value = self._value(field, raw[key], (*path, key), kind.model_config)
+            elif not field.is_required() and key not in misspelt:
                 continue
-            before = len(self._found)
-            value = self._value(field, raw[key], (*path, key), kind.model_config)
-            if value is not _BAD:
+            elif key not in misspelt:
+                self.mistake((*path, key), f"is missing; allowed: {_allowed(field.annotation, field.metadata)}")
+            if value is _BAD:
+                bad.add(key)
+            else:
                 good[key] = value
-            if len(self._found) > before:
-                failed.add(key)
-                crossable = crossable and (value is not _BAD or not _models(field.annotation))
-        if crossable:
-            made = self._crossed(kind, good, failed | misspelt, path)
-            if made is not None:
-                return made
-        return kind.model_construct(**{fields[key][0]: value for key, value in good.items()})
+        parts: dict[str, Any] = {fields[key][0]: value for key, value in good.items()}
+        # No other value is equal to a mark, so that what is not known breaks no rule.
+        parts |= {fields[key][0]: f"{_MARK}{path}{key}" for key in bad}
+        self._cross(kind.model_construct(**parts), path)
+        whole = not unknown and len(self._found) == before
+        return kind.model_validate(good) if whole else kind.model_construct(**parts)
 
-    def _crossed(self, kind: type[Model], good: dict[str, Any], failed: set[str], path: Steps) -> Model | None:
-        """What only the fields together can show. A field that failed by itself is not blamed again."""
-        try:
-            return kind.model_validate(good)
-        except ValidationError as error:
-            for one in error.errors():
-                text = str(one["ctx"]["error"]) if one["type"] == "value_error" else one["msg"]
+    def _cross(self, made: BaseModel, path: Steps) -> None:
+        """What only the fields together can show: all the rules that are broken, where Pydantic stops at the first."""
+        for rule in type(made).__pydantic_decorators__.model_validators.values():
+            try:
+                rule.func(made)
+            except ValueError as error:
+                text = str(error)
                 named = re.match(r"([a-z_]+): ", text)
-                key = named[1] if named and named[1] in kind.model_fields else None
-                if key is None and not failed:
-                    self.mistake(path, text)
-                elif key is not None and (key not in failed or key in good):
-                    self.mistake((*path, key), text[len(key) + 2 :])
-        except (AttributeError, TypeError):
-            # A child that is only half made lacks what the rule reads; its own mistakes are told already.
-            pass
-        return None
+                key = named[1] if named and named[1] in type(made).model_fields else None
+                if _MARK not in text:
+                    self.mistake(path if key is None else (*path, key), text if key is None else text[len(key) + 2 :])
+            except (AttributeError, TypeError):
+                continue  # a mark stands where the rule reads something else
 
     def _value(self, field: FieldInfo, raw: Any, path: Steps, config: ConfigDict) -> Any:
         models = _models(field.annotation)

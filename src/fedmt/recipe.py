@@ -101,6 +101,10 @@ class Sets(Frozen):
     def _some_text(self) -> Sets:
         if not self.data and not self.train:
             raise ValueError("needs `data` (split by hash) or `train`")
+        return self
+
+    @model_validator(mode="after")
+    def _two_languages(self) -> Sets:
         if self.from_ == self.to:
             raise ValueError(f"translates {self.from_} into itself")
         return self
@@ -313,17 +317,32 @@ class Recipe(Frozen):
     failures: Failures = Failures()
     compute: Compute = Compute()
 
+    # A rule each, so that `checking.py` can tell all that are broken at once. A message begins with the field to blame.
+
     @model_validator(mode="after")
-    def _whole(self) -> Recipe:
-        if isinstance(self.silos, list):
+    def _names(self) -> Recipe:
+        names = [silo.name for silo in self.silos] if isinstance(self.silos, list) else []
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"silos: the name {twice[0]} stands twice")
+        return self
+
+    @model_validator(mode="after")
+    def _chain(self) -> Recipe:
+        if isinstance(self.silos, list) and self.chain is not None:
             names = [silo.name for silo in self.silos]
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"silos: the name {twice[0]} stands twice")
-            if self.chain is not None and sorted(self.chain) != sorted(names):
+            if sorted(self.chain) != sorted(names):
                 raise ValueError(f"chain: must name each silo once: {', '.join(names)}")
+        return self
+
+    @model_validator(mode="after")
+    def _vocabulary(self) -> Recipe:
         if isinstance(self.engine, Scratch) and isinstance(self.silos, list) and self.public is None:
             raise ValueError("public: an engine from scratch learns its vocabulary from public text, and none is given")
+        return self
+
+    @model_validator(mode="after")
+    def _some_training(self) -> Recipe:
         if self.split.dev + self.split.test >= 1:
             raise ValueError("split: dev and test together leave no training text")
         return self
