@@ -43,8 +43,8 @@ def test_two_models_are_resampled_over_the_same_sentences() -> None:
 
 
 def test_every_silo_has_its_own_seed() -> None:
-    assert seed_of(1, "clinic") == seed_of(1, "clinic")
-    assert len({seed_of(1, "clinic"), seed_of(2, "clinic"), seed_of(1, "court")}) == 3
+    assert seed_of("clinic") == seed_of("clinic")
+    assert seed_of("clinic") != seed_of("court")
 
 
 def test_sums_cannot_be_resampled() -> None:

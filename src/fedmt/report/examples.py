@@ -45,10 +45,8 @@ def choose(folder: RunFolder, silos: Sequence[str], before: str, after: str, mos
         if not (source and reference and first and second) or len({len(part) for part in lines if part}) != 1:
             continue
         one, other = (scores_of("chrf", measure(part, reference, ter=False).counts["chrf"]) for part in (first, second))
-        found += [
-            Example(silo, *texts, gain=float(after_score - before_score))
-            for *texts, before_score, after_score in zip(source, reference, first, second, one, other, strict=True)
-        ]
+        rows = zip(source, reference, first, second, (other - one).tolist(), strict=True)
+        found += [Example(silo, *row) for row in rows]
     # A single word is a poor example, and a page of text is none.
     fit = [example for example in found if 3 <= len(example.reference.split()) <= 40] or found
     if not fit:

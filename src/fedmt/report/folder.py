@@ -204,11 +204,13 @@ class RunFolder:
             kept[key] = line
         return list(kept.values())
 
-    def entries(self, *models: str) -> list[Entry]:
-        """The ledger's lines, of these models or of all."""
+    def entries(self, *models: str, scoring: bool = False) -> list[Entry]:
+        """The ledger's lines, of these models or of all: of training, or with `scoring` of everything."""
         found = []
         for line in _lines(self.ledger):
             if not models or line.get("model") in models:
+                if not scoring and str(line.get("step", "")).startswith("score"):
+                    continue
                 try:
                     found.append(Entry(**line))
                     assert found[-1].direction in ("up", "down")
@@ -216,9 +218,9 @@ class RunFolder:
                     raise RunError(f"{self.ledger}: {json.dumps(line)} is not a line of a ledger") from None
         return found
 
-    def travelled(self, *models: str) -> Totals:
-        """Bytes and parameters, of these models or of all."""
-        return sum(map(Totals.of, self.entries(*models)), Totals())
+    def travelled(self, *models: str, scoring: bool = False) -> Totals:
+        """Bytes and parameters, of these models or of all. What a method costs is without `scoring`."""
+        return sum(map(Totals.of, self.entries(*models, scoring=scoring)), Totals())
 
     def read_scores(self) -> Results:
         return Results.read(self.scores)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from html import escape
 from importlib import resources
 
 from fedmt import files
 from fedmt.report import examples, plots, views
 from fedmt.report.folder import RunFolder
-from fedmt.report.tables import amount, count, number, signed
+from fedmt.report.tables import amount, count, signed
 from fedmt.score.rows import MACRO, Results
 
-__all__ = ["headline", "page", "write"]
+__all__ = ["page", "write"]
 
-WIDE, NARROW = 820.0, 340.0
+WIDE, NARROW, PANEL = 912.0, 350.0, 286.0
 
 
 def write(folder: RunFolder) -> None:
@@ -30,7 +31,7 @@ def page(folder: RunFolder) -> str:
     ]
     about = folder.read_about()
     dated = f" · {escape(about.started)}" if about and about.started else ""
-    head, said = f"{escape(name)}{dated}", " ".join(headline(results, folder))
+    head, said = f"{escape(name)}{dated}", " ".join(views.headline(results, folder))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -43,31 +44,6 @@ def page(folder: RunFolder) -> str:
         "This page is whole: it loads nothing from anywhere.</p></footer>\n"
         f'<div id="tip" role="status" hidden></div>\n<script>\n{script}</script>\n</body>\n</html>\n'
     )
-
-
-def headline(results: Results, folder: RunFolder) -> list[str]:
-    """What happened, in sentences for someone who has a minute."""
-    main, against = views.subject(results), results.against
-    after, before, alone = (results.average(name) for name in (main, against, "alone"))
-    told = []
-    if main == against or after is None or before is None:
-        if after is not None:
-            told.append(f"The {main} engine scores {number(after.bleu)} BLEU on average.")
-    else:
-        verb = "raised" if after.bleu > before.bleu else "lowered"
-        gain = results.difference(main, against, MACRO) or next(
-            (value for value in results.differences if (value.model, value.against) == (main, against)), None
-        )
-        if gain is not None and gain.p >= 0.05:
-            verb = f"did not surely change, but {verb}"
-        who = "Training together" if main == "federated" else f"The {main} engine"
-        told.append(f"{who} {verb} the average from {number(before.bleu)} to {number(after.bleu)} BLEU.")
-    if alone is not None and after is not None and main == "federated" and against != "alone":
-        told.append(f"Each silo alone reaches {number(alone.bleu)}.")
-    total = folder.travelled(main)
-    if total.up_bytes + total.down_bytes:
-        told.append(f"{amount(total.up_bytes + total.down_bytes)} travelled; no sentence left a silo.")
-    return told
 
 
 def _found(folder: RunFolder, results: Results) -> str:
@@ -94,13 +70,21 @@ def _found(folder: RunFolder, results: Results) -> str:
             (amount(total.up_bytes + total.down_bytes), f"{amount(total.up_bytes)} up, {amount(total.down_bytes)} down")
         )
     shown = "".join(f"<div><b>{escape(big)}</b><span>{escape(small)}</span></div>" for big, small in tiles)
-    table = views.scores(results, folder.read_about(), folder.entries())
-    return _section("", f'<div class="tiles">{shown}</div>\n{table.html()}' + _words(results))
+    about, entries = folder.read_about(), folder.entries()
+    table = views.scores(results, about, entries, ("bleu",)).html() + _words(results)
+    table += replace(views.scores(results, metrics=("chrf",)), notes=[]).html()
+    if all(row.ter is not None for row in results.rows):
+        ter = replace(views.scores(results, metrics=("ter",)), title="", notes=["TER counts edits: lower is better."])
+        table += f"<details><summary>TER</summary>{ter.html()}</details>"
+    return _section("", f'<div class="tiles">{shown}</div>\n{table}')
 
 
 def _by_silo(_: RunFolder, results: Results) -> str:
     main = views.subject(results)
-    lead = f"Each sign is a model's score on that silo's own test set; its line holds 95 % of {count(results.resamples)} resamples."
+    lead = (
+        "Each sign is a model's score on that silo's own test set; "
+        f"its line holds 95 % of {count(results.resamples)} resamples."
+    )
     drawn = _figure(lambda width: plots.dots(results, main, "bleu", "BLEU", width))
     return _section("Silo by silo", drawn, lead if results.resamples else "")
 
@@ -110,12 +94,15 @@ def _learning(folder: RunFolder, results: Results) -> str:
     trained = folder.events("trained")
     scored = [record for record in folder.events("scored") if record.get("round") is not None]
     for records, value, unit in ((trained, "dev_loss", "dev loss"), (scored, "bleu", "dev BLEU")):
-        drawn = plots.curves(records, results.silos, value)
+        # The loss is that of the engine a round began with: what the rounds before it made.
+        drawn = plots.curves(records, results.silos, value, shift=-1 if value == "dev_loss" else 0)
         if drawn:
-            panels = "".join(plots.panel(silo, some, drawn, unit, 250.0) for silo, some in drawn.items())
-            title = "Loss on the silo's dev set, nats a token" if value == "dev_loss" else "BLEU on the silo's dev set"
+            panels = "".join(plots.panel(silo, some, drawn, unit, PANEL) for silo, some in drawn.items())
+            title = (
+                "Loss on each silo's dev set, in nats a token" if value == "dev_loss" else "BLEU on each silo's dev set"
+            )
             parts.append(f'<h3>{title}</h3><div class="panels">{panels}</div>')
-    return _section("Learning, round by round", "".join(parts)) if parts else ""
+    return _section("Learning, round by round", "".join(parts), "By the number of rounds done.") if parts else ""
 
 
 def _gain(folder: RunFolder, results: Results) -> str:
@@ -125,11 +112,8 @@ def _gain(folder: RunFolder, results: Results) -> str:
     known = [silo for silo in results.silos if sizes.get(silo) and results.difference(main, against, silo)]
     if len(known) < 2:
         return ""
-    lead = "Silos with little text have most to gain. Hollow: not sure at p < 0.05."
-    lead = (
-        "What training together gives a silo over what it has alone, by how much text it holds. "
-        + lead[lead.index("Hollow") :]
-    )
+    what = "it has alone" if against == "alone" else f"{against} gives it"
+    lead = f"What {main} gives a silo over what {what}, by how much text it holds. Hollow: not sure at p < 0.05."
     return _section("Who gains", _figure(lambda width: plots.gains(results, sizes, main, against, width)), lead)
 
 
@@ -139,9 +123,11 @@ def _bytes(folder: RunFolder, results: Results) -> str:
     if not any(entry.model == main for entry in entries):
         return ""
     drawn = _figure(lambda width: plots.traffic(entries, main, width))
-    return _section(
-        "What travelled", drawn + views.travelled(entries, main).html(), "Counted as serialised, every message."
-    )
+    whole = folder.travelled(main, scoring=True)
+    scoring = whole.up_bytes + whole.down_bytes - sum(entry.bytes for entry in entries if entry.model == main)
+    note = f'<p class="note">Scoring it on the silos moved another {amount(scoring)}.</p>' if scoring else ""
+    lead = "Every message of training, counted as it was serialised."
+    return _section("What travelled", drawn + views.travelled(entries, main).html() + note, lead)
 
 
 def _cross(_: RunFolder, results: Results) -> str:
@@ -164,7 +150,10 @@ def _examples(folder: RunFolder, results: Results) -> str:
     for title, some in (("Most gained", found.best), ("Typical", found.typical), ("Most lost", found.worst)):
         if some:
             parts.append(f"<h3>{title}</h3>" + "".join(_example(one, against, main) for one in some))
-    lead = "Chosen by the difference in sentence chrF++. Words that the reference has too are marked."
+    lead = (
+        "Chosen by the difference in sentence chrF++. Words that the reference has too are marked. These are sentences "
+        "of the silos' test sets: show this page to those who may read them."
+    )
     return _section("Examples", "".join(parts), lead)
 
 
@@ -260,7 +249,3 @@ def _section(title: str, inside: str, lead: str = "") -> str:
 def _figure(draw: Callable[[float], str]) -> str:
     """Drawn twice, for a screen and for a telephone; the style sheet shows one."""
     return f'<figure class="wide">{draw(WIDE)}</figure><figure class="narrow">{draw(NARROW)}</figure>\n'
-
-
-def lines_of(texts: Sequence[str]) -> str:
-    return "".join(f"<li>{escape(text)}</li>" for text in texts)

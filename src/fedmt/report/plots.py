@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedmt.exchange.ledger import Entry
-from fedmt.report.svg import Scale, drawing, element, fan, group, line, nice, path, say, width_of
+from fedmt.report.svg import Scale, drawing, element, fan, group, line, nice, path, say, settle, width_of
 from fedmt.report.tables import amount, count, number, signed, stars
 from fedmt.score.rows import MACRO, Average, Results, Row, family
 
@@ -58,12 +58,12 @@ def dots(results: Results, main: str, metric: str, title: str, width: float) -> 
         for end in value.intervals.get(metric, (getattr(value, metric) or 0.0,))
     ]
     across = nice(ends, left, right, most=4 if narrow else 7)
-    label = 18 if narrow else 0
+    label = 22 if narrow else 0
     top = 50
     bottom = top + len(rows) * (height_of_row + label) + (10 if len(silos) > 1 else 0)
 
     parts = [_key(names, left, 14, width)]
-    for tick in across.ticks(4 if narrow else 7):
+    for tick in across.ticks():
         parts += [
             line(across(tick), top, across(tick), bottom, "grid"),
             say(across(tick), bottom + 16, f"{tick:g}", "tick", "middle"),
@@ -76,10 +76,12 @@ def dots(results: Results, main: str, metric: str, title: str, width: float) -> 
         if last:
             y += 10
             parts.append(line(0, y, width, y, "rule"))
+        elif y > top:
+            parts.append(line(left if narrow else 0, y, right, y, "grid"))
         y += label
         middle = y + height_of_row / 2
         parts.append(
-            say(left, y + 4, name, "name strong" if last else "name")
+            say(left, y - 4, name, "name strong" if last else "name")
             if narrow
             else say(left - 14, middle + 4, name, "name strong" if last else "name", "end")
         )
@@ -110,13 +112,15 @@ class Curve:
     points: list[tuple[int, float]]
 
 
-def curves(records: Sequence[Mapping[str, Any]], silos: Sequence[str], value: str) -> dict[str, list[Curve]]:
-    """By silo, what `trained` records (`dev_loss`) or `scored` records (`bleu`) say of each round."""
+def curves(
+    records: Sequence[Mapping[str, Any]], silos: Sequence[str], value: str, shift: int = 0
+) -> dict[str, list[Curve]]:
+    """By silo, what `trained` records (`dev_loss`) or `scored` records (`bleu`) say of each round, `shift` added."""
     found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     for record in records:
         silo, round_, point = record.get("who", record.get("silo")), record.get("round"), record.get(value)
         if silo in silos and round_ is not None and point is not None:
-            found[silo, family(str(record["model"]))][int(round_)] = float(point)
+            found[silo, family(str(record["model"]))][int(round_) + shift] = float(point)
     by_silo: dict[str, list[Curve]] = {}
     for silo in silos:
         drawn = [
@@ -135,10 +139,10 @@ def panel(silo: str, drawn: Sequence[Curve], every: Mapping[str, Sequence[Curve]
     rounds = [round_ for curve in (c for some in every.values() for c in some) for round_, _ in curve.points]
     values = [point for curve in (c for some in every.values() for c in some) for _, point in curve.points]
     right = width - 12 - max(width_of(curve.model, 11.5) for some in every.values() for curve in some)
-    down = nice(values, height - 28, 34, most=3)
+    down = nice(values, height - 28, 34, most=4)
     across = Scale(min(rounds), max(rounds), 30, right)
     parts = [say(0, 13, silo, "name strong")]
-    for tick in down.ticks(3):
+    for tick in down.ticks():
         parts += [
             line(30, down(tick), right, down(tick), "grid"),
             say(24, down(tick) + 4, f"{tick:g}", "tick", "end"),
@@ -150,7 +154,12 @@ def panel(silo: str, drawn: Sequence[Curve], every: Mapping[str, Sequence[Curve]
         way = [(across(round_), down(point)) for round_, point in curve.points]
         spots = [
             element(
-                "circle", cx=x, cy=y, r=3, class_="spot", title=f"{curve.model}, round {round_}: {point:.2f} {unit}"
+                "circle",
+                cx=x,
+                cy=y,
+                r=3,
+                class_="spot",
+                title=f"{curve.model}, {round_} rounds done: {point:.2f} {unit}",
             )
             for (x, y), (round_, point) in zip(way, curve.points, strict=True)
         ]
@@ -175,8 +184,8 @@ def traffic(entries: Sequence[Entry], model: str, width: float) -> str:
         sizes[entry.direction, entry.round, entry.silo] += entry.bytes
     tall = {way: max(sum(sizes[way, at, silo] for silo in silos) for at in rounds) for way in ("up", "down")}
     narrow = width < 500
-    left, right = 58.0, width - 14 - max(width_of(silo, 11.5) for silo in silos)
-    height, top = 300.0, 26.0
+    left, right = 46.0, width - 14 - max(width_of(silo, 11.5) for silo in silos)
+    height, top = 320.0, 30.0
     unit, name = next(
         (u, n) for u, n in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")) if max(*tall.values(), 1) >= u
     )
@@ -185,19 +194,16 @@ def traffic(entries: Sequence[Entry], model: str, width: float) -> str:
     bar = min(slot * 0.72, 64)
 
     parts = []
-    for tick in scale.ticks(6):
+    for tick in scale.ticks():
         parts += [
             line(left, scale(tick), right, scale(tick), "grid" if tick else "zero"),
             say(left - 8, scale(tick) + 4, f"{abs(tick):g}", "tick", "end"),
         ]
-    parts += [
-        say(0, 12, f"{name} a round", "axis"),
-        say(left + 2, scale(scale.high) - 6 if not narrow else 12, "↑ silos to server", "label model up")
-        if not narrow
-        else say(width, 12, "↑ up  ↓ down", "label", "end"),
-    ]
-    if not narrow:
-        parts.append(say(left + 2, scale(scale.low) + 14, "↓ server to silos", "label model down"))
+    x = left
+    for way, told in (("up", "↑ silos to server"), ("down", "↓ server to silos")):
+        parts.append(say(x, 12, told, f"label model {way}"))
+        x += width_of(told, 11.5) + 18
+    parts.append(say(left - 8, 12, name, "axis", "end"))
     last: dict[str, tuple[float, float]] = {}
     for place, at in enumerate(rounds):
         x = left + slot * (place + 0.5) - bar / 2
@@ -249,7 +255,7 @@ def gains(results: Results, sizes: Mapping[str, int], main: str, against: str, w
     pairs = [size for _, size, _ in points]
     across = Scale(min(pairs) / 1.5, max(pairs) * 1.7, left, right, log=True)
     parts = [say(0, 12, f"BLEU, {main} minus {against}", "axis")]
-    for tick in down.ticks(5):
+    for tick in down.ticks():
         parts += [
             line(left, down(tick), right, down(tick), "grid" if tick else "zero"),
             say(left - 8, down(tick) + 4, signed(tick, 0 if float(tick).is_integer() else 1), "tick", "end"),
@@ -257,20 +263,22 @@ def gains(results: Results, sizes: Mapping[str, int], main: str, against: str, w
     for tick in across.ticks():
         parts.append(say(across(tick), height - 24, count(int(tick)), "tick", "middle"))
     parts.append(say((left + right) / 2, height - 5, "training pairs of the silo", "axis", "middle"))
-    # A name stands right of its point, or left of it where it would leave the plot; those of near points move apart.
-    places = fan([down(difference.delta) for _, _, difference in points], 14, top + 4, height - 48)
-    for (silo, size, difference), y in zip(points, places, strict=True):
-        x, at = across(size), down(difference.delta)
+    drawn = [(across(size), down(difference.delta), silo) for silo, size, difference in points]
+    whiskers = [
+        (x - 2, down(difference.high), x + 2, down(difference.low))
+        for (x, _, _), (_, _, difference) in zip(drawn, points, strict=True)
+    ]
+    labels = settle(drawn, 11.5, (left, top - 8, right, height - 44), whiskers)
+    for (silo, size, difference), (x, at, _), label in zip(points, drawn, labels, strict=True):
         told = (
             f"{silo}, {count(size)} pairs: {signed(difference.delta)} BLEU, 95 % between {signed(difference.low)} and "
             f"{signed(difference.high)}, p = {difference.p:.3f}"
         )
-        turned = x + 12 + width_of(silo, 12) > right
         parts.append(
             group(
                 line(x, down(difference.low), x, down(difference.high), "whisker"),
                 element("circle", cx=x, cy=at, r=5.5, class_="solid" if difference.p < 0.05 else "hollow", title=told),
-                say(x - 11 if turned else x + 11, y + 4, silo, "label", "end" if turned else "start"),
+                say(label[0], label[1], silo, "label", label[2]),
                 class_=f"model {main}",
             )
         )

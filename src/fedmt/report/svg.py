@@ -9,8 +9,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TypeAlias
 
-__all__ = ["Scale", "drawing", "element", "fan", "group", "line", "nice", "path", "say", "width_of"]
+__all__ = ["Scale", "drawing", "element", "fan", "group", "line", "nice", "path", "say", "settle", "width_of"]
 
 
 def element(name: str, *inside: str, **attributes: object) -> str:
@@ -64,6 +65,7 @@ class Scale:
     start: float
     end: float
     log: bool = False
+    step: float = 0.0
 
     def __call__(self, value: float) -> float:
         low, high, at = (self.low, self.high, value)
@@ -72,8 +74,13 @@ class Scale:
         share = (at - low) / (high - low) if high > low else 0.5
         return self.start + share * (self.end - self.start)
 
-    def ticks(self, most: int = 5) -> list[float]:
-        return _decades(self.low, self.high) if self.log else _ticks(self.low, self.high, most)
+    def ticks(self) -> list[float]:
+        if self.log:
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            found = [factor * 10.0**power for power in powers for factor in (1, 3)]
+            return [value for value in found if self.low <= value <= self.high]
+        steps = round((self.high - self.low) / self.step) if self.step else 0
+        return [round(self.low + index * self.step, 10) for index in range(steps + 1)]
 
 
 def nice(values: Sequence[float], start: float, end: float, *, most: int = 5, zero: bool = False) -> Scale:
@@ -84,7 +91,7 @@ def nice(values: Sequence[float], start: float, end: float, *, most: int = 5, ze
     if high - low < 1e-9:
         low, high = low - (0 if zero and low == 0 else 0.5), high + 0.5
     step = _step(low, high, most)
-    return Scale(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, start, end)
+    return Scale(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, start, end, step=step)
 
 
 def fan(wanted: Sequence[float], apart: float, low: float, high: float) -> list[float]:
@@ -110,29 +117,53 @@ def fan(wanted: Sequence[float], apart: float, low: float, high: float) -> list[
     return places
 
 
+Box: TypeAlias = tuple[float, float, float, float]
+
+
+def settle(
+    points: Sequence[tuple[float, float, str]], size: float, bounds: Box, taken: Sequence[Box]
+) -> list[tuple[float, float, str]]:
+    """Where each point's label stands (x, y, anchor): beside it, as little over others and `taken` as can be had."""
+    boxes = [*taken, *((x - 7, y - 7, x + 7, y + 7) for x, y, _ in points)]
+    settled = []
+    for x, y, label in points:
+        wide = width_of(label, size)
+        best: tuple[float, float, float, str, Box] | None = None
+        for rank, (right, down, anchor) in enumerate(_BESIDE):
+            at, base = x + right, y + down + size / 3
+            left = at - {"start": 0.0, "middle": wide / 2, "end": wide}[anchor]
+            box = (left, base - size * 0.8, left + wide, base + size * 0.2)
+            cost = rank * 4 + sum(_shared(box, other) for other in boxes)
+            cost += 50 * (wide * size - _shared(box, bounds) > 1e-6 + 0.05 * wide * size)
+            cost += 1000 * (left < bounds[0] or left + wide > bounds[2])
+            if best is None or cost < best[0]:
+                best = (cost, at, base, anchor, box)
+        assert best is not None
+        settled.append(best[1:4])
+        boxes.append(best[4])
+    return settled
+
+
+_BESIDE = [
+    (11, 0, "start"), (-11, 0, "end"), (11, -12, "start"), (11, 12, "start"), (-11, -12, "end"), (-11, 12, "end"),
+    (0, -16, "middle"), (0, 16, "middle"), (11, -24, "start"), (11, 24, "start"), (-11, -24, "end"), (-11, 24, "end"),
+    (0, -30, "middle"), (0, 30, "middle"),
+]  # fmt: skip
+
+
+def _shared(a: Box, b: Box) -> float:
+    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
+
+
 def width_of(text: str, size: float = 12) -> float:
     """About how wide a text is in a sans-serif face."""
-    return sum(0.62 if letter.isupper() or letter in "mwMW" else 0.53 for letter in text) * size
+    return sum(0.7 if letter.isupper() or letter in "mw" else 0.57 for letter in text) * size
 
 
 def _step(low: float, high: float, most: int) -> float:
     rough = (high - low) / max(most, 1)
     power = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
-
-
-def _ticks(low: float, high: float, most: int) -> list[float]:
-    if high <= low:
-        return [low]
-    step = _step(low, high, most)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(index * step, 10) for index in range(first, last + 1)]
-
-
-def _decades(low: float, high: float) -> list[float]:
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found = [factor * 10.0**power for power in powers for factor in (1, 3)]
-    return [value for value in found if low <= value <= high]
 
 
 def _plain(value: object) -> str:

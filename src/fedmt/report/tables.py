@@ -224,7 +224,7 @@ def _rich(cell: Cell) -> RichText:
 
 def _bold(cell: Cell, strong: bool) -> str:
     text = _markdown(cell.text)
-    return f"**{text}**" if strong and cell.text != MISSING else text
+    return f"**{text}**" if strong and cell.text not in ("", MISSING) else text
 
 
 def _markdown(text: str) -> str:

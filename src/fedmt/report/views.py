@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedmt.exchange.ledger import Entry, Totals
 from fedmt.report.folder import About, Facts, RunFolder
 from fedmt.report.tables import Cell, Column, Table, amount, count, number, signed, stars
-from fedmt.score.rows import MACRO, Average, Difference, Results, Row, family
+from fedmt.score.rows import MACRO, Average, Difference, Results, Row, family, order
 
-__all__ = ["TITLES", "cross", "fitting", "scores", "subject", "text", "travelled"]
+__all__ = ["TITLES", "cross", "fitting", "headline", "scores", "subject", "text", "travelled"]
 
 TITLES = {"bleu": "BLEU", "chrf": "chrF++", "ter": "TER"}
 
@@ -23,13 +24,39 @@ def subject(results: Results) -> str:
     return others[-1] if others else results.against
 
 
+def headline(results: Results, folder: RunFolder) -> list[str]:
+    """What happened, in sentences for someone who has a minute."""
+    main, against = subject(results), results.against
+    after, before, alone = (results.average(name) for name in (main, against, "alone"))
+    told = []
+    if after is not None and before is not None and main != against:
+        verb = "raised" if after.bleu > before.bleu else "lowered"
+        gain = results.difference(main, against, MACRO) or results.difference(main, against, results.silos[0])
+        if gain is not None and gain.p >= 0.05:
+            verb = "did not surely change the average: it went" if len(results.silos) > 1 else "made no sure change:"
+        else:
+            verb += " the average"
+        who = "Training together" if main == "federated" else f"The {main} engine"
+        line = f"{who} {verb} from {number(before.bleu)} to {number(after.bleu)} BLEU"
+        if alone is not None and main == "federated" and against != "alone":
+            line += f", where each silo alone reaches {number(alone.bleu)}"
+        told.append(line + ".")
+    elif after is not None:
+        told.append(f"The {main} engine scores {number(after.bleu)} BLEU on average.")
+    total = folder.travelled(main)
+    if total.up_bytes + total.down_bytes:
+        told.append(f"No sentence left a silo; {amount(total.up_bytes + total.down_bytes)} travelled.")
+    return told
+
+
 def fitting(folder: RunFolder, width: int) -> list[Table]:
     """The table of scores for a terminal: one, or one for each metric where that is too wide."""
     results, about, entries = folder.read_scores(), folder.read_about(), folder.entries()
     whole = scores(results, about, entries)
     if whole.width <= width:
         return [whole]
-    return [scores(results, about, (), ("bleu",)), scores(results, None, entries, ("chrf",))]
+    first, second = scores(results, about, (), ("bleu",)), scores(results, None, entries, ("chrf",))
+    return [replace(first, notes=[]), second]
 
 
 def scores(
@@ -49,7 +76,7 @@ def scores(
     columns = [Column("silo", align="left"), *([Column("direction", align="left")] if many else [])]
     columns += [Column("pairs")] if facts else []
     for metric in metrics:
-        title = TITLES[metric]
+        title = TITLES[metric] if len(metrics) > 1 else ""
         columns += [Column(name, title, swatch=name) for name in names]
         columns += [Column(f"Δ {rival}", title) for rival in rivals]
     columns += [Column("bytes")] if spent else []
@@ -90,7 +117,7 @@ def scores(
             f"Δ is {main} minus the other; paired bootstrap, {count(results.resamples)} resamples: "
             "* p < 0.05, ** p < 0.01."
         )
-    return Table("", columns, rows, foot, notes)
+    return Table(TITLES[metrics[0]] if len(metrics) == 1 else "", columns, rows, foot, notes)
 
 
 def cross(results: Results, metric: str = "bleu") -> Table:
@@ -100,7 +127,8 @@ def cross(results: Results, metric: str = "bleu") -> Table:
     found = {(row.model, row.silo): float(getattr(row, metric)) for row in results.rows if _has(row, metric)}
     best = {silo: max((value for (_, where), value in found.items() if where == silo), default=0.0) for silo in silos}
     rows = []
-    for model in results.models:
+    places = {silo: place for place, silo in enumerate(silos)}
+    for model in sorted(results.models, key=lambda model: (order(model)[0], places.get(model.partition(":")[2], -1))):
         values = [found.get((model, silo)) for silo in silos]
         own = model.partition(":")[2]
         row = [Cell(model)]

@@ -46,9 +46,9 @@ class Difference:
     p: float
 
 
-def seed_of(seed: int, silo: str) -> int:
-    """A silo's own seed: the same for every model, and another for every silo, so that silos are drawn apart."""
-    return int.from_bytes(hashlib.sha256(f"{seed}\0{silo}".encode()).digest()[:8], "big")
+def seed_of(silo: str) -> int:
+    """A silo's own seed, so that silos are drawn apart; the same for every model and every run, so that all pair up."""
+    return int.from_bytes(hashlib.sha256(silo.encode()).digest()[:8], "big")
 
 
 def resample(statistics: Statistics, resamples: int, seed: int) -> Samples:

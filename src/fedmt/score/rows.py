@@ -39,7 +39,9 @@ __all__ = [
     "differ",
     "family",
     "order",
+    "own",
     "read_measured",
+    "same_test",
     "write_measured",
 ]
 
@@ -201,9 +203,9 @@ def collect(
     if "federated" in names and "alone" in names and ("federated", "alone") not in pairs:
         pairs.append(("federated", "alone"))
     for name in names:
-        averages += _averages(name, _own(measured, name))
+        averages += _averages(name, own(measured, name))
     for model, other in pairs:
-        differences += differ(_own(measured, model), _own(measured, other), model, other)
+        differences += differ(own(measured, model), own(measured, other), model, other)
     return Results(
         schema=SCHEMA,
         rows=rows,
@@ -219,7 +221,7 @@ def collect(
 def differ(a: Mapping[str, Measured], b: Mapping[str, Measured], model: str, against: str) -> list[Difference]:
     """Paired differences on each silo that both were scored on, and on their average. Keyed by silo."""
     found = []
-    shared = [silo for silo in a if silo in b and a[silo].statistics.n and a[silo].statistics.n == b[silo].statistics.n]
+    shared = [silo for silo in a if silo in b and a[silo].statistics.n and same_test(a[silo], b[silo])]
     for metric in METRICS:
         kept = [silo for silo in shared if _paired(a[silo], b[silo], metric)]
         points = {silo: (_score(a[silo], metric), _score(b[silo], metric)) for silo in kept}
@@ -235,6 +237,16 @@ def differ(a: Mapping[str, Measured], b: Mapping[str, Measured], model: str, aga
             )
             found.append(_difference(difference, model, against, MACRO, metric))
     return [difference for difference in found if difference is not None]
+
+
+def same_test(a: Measured, b: Measured) -> bool:
+    """Whether both were measured on the same references, as far as their counts can tell."""
+    one, other = a.statistics, b.statistics
+    if one.n != other.n or one.setting != other.setting:
+        return False
+    lengths = one.counts["bleu"][:, 1].sum() == other.counts["bleu"][:, 1].sum()
+    ngrams = (one.counts["chrf"][:, 1::3].sum(axis=0) == other.counts["chrf"][:, 1::3].sum(axis=0)).all()
+    return bool(lengths and ngrams)
 
 
 def write_measured(path: Path, measured: Mapping[tuple[str, str], Measured]) -> None:
@@ -268,7 +280,7 @@ def _ordered(measured: Mapping[tuple[str, str], Measured], models: Sequence[str]
     return [(model, silo) for model in models for silo in silos if (model, silo) in measured]
 
 
-def _own(measured: Mapping[tuple[str, str], Measured], name: str) -> dict[str, Measured]:
+def own(measured: Mapping[tuple[str, str], Measured], name: str) -> dict[str, Measured]:
     """A family's scores by silo: `alone:x` counts on x only."""
     return {silo: value for (model, silo), value in measured.items() if model in (name, f"{name}:{silo}")}
 
@@ -290,8 +302,8 @@ def _row(model: str, silo: str, direction: str, value: Measured) -> Row:
     )
 
 
-def _averages(model: str, own: Mapping[str, Measured]) -> list[Average]:
-    values = [value for value in own.values() if value.statistics.n]
+def _averages(model: str, mine: Mapping[str, Measured]) -> list[Average]:
+    values = [value for value in mine.values() if value.statistics.n]
     if not values:
         return []
     means: dict[str, Any] = {}
