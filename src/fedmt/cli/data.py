@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from fedmt.cli.session import From, Json, To, direction_of, write_line
+from fedmt.cli.session import From, Json, To, direction_of, show, write_line
 from fedmt.errors import CommandError
 
 if TYPE_CHECKING:
     from fedmt.corpus.pairs import Direction, Pair, Text
     from fedmt.events import Listener
-    from fedmt.report.tables import Table
 
 __all__ = ["app"]
 
@@ -138,11 +137,11 @@ def listing(as_json: Json = False) -> None:
         for package in PACKAGES.values()
     ]
     columns = [Column(title, align="left") for title in ("package", "organisation", "version")]
-    _show(Table("Packages", [*columns, Column("size"), Column("licence", align="left")], rows))
+    show(Table("Packages", [*columns, Column("size"), Column("licence", align="left")], rows))
     presets = [[Cell(name), Cell(str(len(preset.silos))), Cell(preset.about)] for name, preset in PRESETS.items()]
     left = Column("preset", align="left"), Column("silos"), Column("about", align="left")
     typer.echo()
-    _show(Table("Presets", list(left), presets))
+    show(Table("Presets", list(left), presets))
 
 
 def _inspect_file(name: str, direction: Direction, format: str | None, examples: int, as_json: bool) -> None:
@@ -190,7 +189,7 @@ def _inspect_recipe(name: str, as_json: bool) -> None:
     ]
     columns = [Column("text", align="left"), Column("direction", align="left")]
     columns += [Column(title) for title in ("train", "dev", "test")]
-    _show(Table(name, [*columns, Column("dropped", align="left"), Column("licence", align="left")], rows))
+    show(Table(name, [*columns, Column("dropped", align="left"), Column("licence", align="left")], rows))
 
 
 def _pairs(name: str, direction: Direction, format: str | None, listen: Listener) -> Iterator[Pair]:
@@ -213,15 +212,6 @@ def _needed(direction: Direction | None) -> Direction:
 
 def _dropped(dropped: dict[str, int]) -> str:
     return ", ".join(f"{rule} {count:,}" for rule, count in dropped.items() if count) or "none"
-
-
-def _show(table: Table) -> None:
-    if sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print(table.rich())
-    else:
-        typer.echo(table.plain(), nl=False)
 
 
 def _listener(as_json: bool) -> Listener:

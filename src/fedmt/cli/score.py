@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from fedmt.cli.session import From, Json, To, direction_of, open_engine, write_line
+from fedmt.cli.session import From, Json, To, direction_of, open_engine, show, write_line
 from fedmt.cli.translate import Beam, EngineName, translator, way
 from fedmt.errors import CommandError
 
@@ -90,7 +89,7 @@ def score(
         if as_json:
             write_line({"event": "score", "set": one.name, "direction": str(one.direction), **_figures(found)})
     if not as_json:
-        _show(name, measured)
+        _print(name, measured)
 
 
 def _figures(found: Statistics) -> dict[str, object]:
@@ -126,7 +125,7 @@ def _cells(name: str, direction: str, found: Statistics) -> list[Cell]:
     return [Cell(name), Cell(direction), Cell(count(scores.n)), *(Cell(number(value)) for value in figures)]
 
 
-def _show(name: str, measured: Iterable[tuple[_Set, Statistics]]) -> None:
+def _print(name: str, measured: Iterable[tuple[_Set, Statistics]]) -> None:
     from fedmt.report.tables import Cell, Column, Table, number
 
     rows, notes = [], {}
@@ -146,10 +145,4 @@ def _show(name: str, measured: Iterable[tuple[_Set, Statistics]]) -> None:
         foot += [_cells("all sentences", str(direction), found) for direction, found in every.items()]
     titles = ("sentences", "BLEU", "chrF++", "TER")
     columns = [Column("set", align="left"), Column("direction", align="left"), *(Column(title) for title in titles)]
-    table = Table(name, columns, rows, foot, list(notes))
-    if sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print(table.rich())
-    else:
-        typer.echo(table.plain(), nl=False)
+    show(Table(name, columns, rows, foot, list(notes)))

@@ -15,10 +15,10 @@ from fedmt.errors import CommandError, EngineError, FetchError, RunError
 if TYPE_CHECKING:
     from fedmt.corpus.pairs import Direction
     from fedmt.engine.engine import Engine
-    from fedmt.events import Listener
-    from fedmt.recipe import Compute, Recipe
+    from fedmt.recipe import Recipe
+    from fedmt.report.tables import Table
 
-__all__ = ["From", "Json", "Quiet", "Session", "To", "direction_of", "open_engine", "write_line"]
+__all__ = ["From", "Json", "Quiet", "Session", "To", "direction_of", "open_engine", "show", "write_line"]
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", metavar="", help="Every line on stdout is a JSON object.")]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Say nothing but errors.")]
@@ -45,6 +45,16 @@ def write_line(value: dict[str, Any]) -> None:
     """A line of `--json` output, there at once for who reads along."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
     sys.stdout.flush()
+
+
+def show(table: Table) -> None:
+    """In colour where somebody looks."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(table.rich())
+    else:
+        typer.echo(table.plain(), nl=False)
 
 
 def direction_of(source: str | None, target: str | None) -> Direction | None:
@@ -93,13 +103,3 @@ def open_engine(name: str) -> tuple[Engine, Recipe | None]:
             raise
         # Without the hub a misspelt folder cannot be told from a hub's name; the first is the likelier.
         raise EngineError(f"{name}: there is no such folder, and no hub to ask whether it has one so named") from error
-
-
-def machine_of(compute: Compute | None, listen: Listener | None = None) -> Any:
-    from fedmt.engine import device
-
-    machine = device.choose(compute)
-    for choice in machine.choices:
-        if listen is not None:
-            listen(choice)
-    return machine

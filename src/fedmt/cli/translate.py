@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from fedmt.cli.session import From, Json, To, direction_of, machine_of, open_engine
+from fedmt.cli.session import From, Json, To, direction_of, open_engine
 from fedmt.errors import CommandError, CorpusError
+from fedmt.events import Event, Note
 
 if TYPE_CHECKING:
     from fedmt.corpus.pairs import Direction
@@ -90,24 +91,25 @@ def way(name: str, engine: Engine, asked: Direction | None) -> Direction:
 
 
 def translator(engine: Engine, recipe: Recipe | None, direction: Direction, beam: int | None) -> Translator:
-    from fedmt.engine import decoder
+    from fedmt.engine import decoder, device
     from fedmt.recipe import Decode
 
     settings = recipe.decode if recipe is not None else Decode()
     if beam is not None:
         settings = settings.model_copy(update={"beam": beam})
-    machine = machine_of(recipe.compute if recipe is not None else None)
+    machine = device.choose(recipe.compute if recipe is not None else None)
 
     def work(lines: list[str]) -> list[str]:
-        """An empty line stays one."""
-        full = [index for index, line in enumerate(lines) if line.strip()]
-        found = decoder.translate(engine, [lines[index] for index in full], direction, settings, machine)
-        answers = [""] * len(lines)
-        for index, text in zip(full, found, strict=True):
-            answers[index] = " ".join(text.split())
-        return answers
+        found = decoder.translate(engine, lines, direction, settings, machine, listen=_tell)
+        return [" ".join(text.split()) for text in found]
 
     return work
+
+
+def _tell(event: Event) -> None:
+    """Stdout holds translations only."""
+    if isinstance(event, Note):
+        typer.echo(f"note: {event.text}", err=True)
 
 
 def _answers(batches: Iterator[list[str]], work: Translator, as_json: bool) -> Iterator[str]:
