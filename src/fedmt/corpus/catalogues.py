@@ -10,6 +10,7 @@ from __future__ import annotations
 import gettext
 import json
 import re
+import struct
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -84,7 +85,7 @@ class Wheel:
                     yield from self._json(name, language)
                 else:
                     yield from self._gettext(name, language)
-            except (UnicodeDecodeError, ValueError, OSError) as error:
+            except (ValueError, OSError, struct.error) as error:
                 raise CorpusError(f"{self.archive.filename}: {name}: cannot be read: {error}") from None
 
     def _json(self, name: str, language: str) -> Iterator[Message]:

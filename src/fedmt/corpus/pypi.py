@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,7 +165,8 @@ def fetch(name: str, listen: Listener = lambda _: None) -> Path:
                 )
             fresh.replace(path)
     except OSError as error:
-        raise FetchError(f"{package.requirement}: {error}; {_by_hand(package)}") from None
+        why = error.strerror or error
+        raise FetchError(f"{cache()} cannot be written: {why}; FEDMT_CACHE may name another folder") from None
     return path
 
 
@@ -208,12 +210,12 @@ def _download(package: Package, folder: Path, listen: Listener) -> Path:
 
 
 def _bytes(folder: Path) -> int:
+    """What lies in a folder that another program is writing to and deleting from."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except OSError:
-            continue
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += (Path(place) / name).stat().st_size
     return total
 
 

@@ -194,10 +194,11 @@ def _finish(raw: _Raw, plan: recipe.Recipe, public: int = 0) -> Text:
     tidier = Cleaner(recipe.Clean(duplicates=False, copies=False, ratio=None, longest=2**31))
     given, data = list(cleaner.clean(raw.train)), list(cleaner.clean(raw.data))
     over: dict[str, int] = {}
+    test: list[Pair] = []
     if public:
         most = max(1, plan.split.most_dev // public)
         dev = split(data, plan.split.model_copy(update={"most_dev": most}))[1]
-        train, test = list(without(data, keys(dev))), []
+        train = list(without(data, keys(dev)))
     else:
         train, dev, test = split(data, plan.split, over)
     dev, test = [*dev, *tidier.clean(raw.dev)], [*test, *tidier.clean(raw.test)]

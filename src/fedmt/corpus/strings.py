@@ -46,7 +46,7 @@ def sentences(messages: Iterable[tuple[str, str]], dropped: Counter[str], mnemon
     for source, target in messages:
         if mnemonics:
             source, target = without_mnemonic(source), without_mnemonic(target)
-        sources, targets = paragraphs(source), paragraphs(target)
+        sources, targets = paragraphs(source) or [""], paragraphs(target) or [""]
         if any(map(_MARKUP.search, (*sources, *targets))):
             dropped["markup"] += 1
             continue

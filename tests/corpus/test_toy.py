@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedmt import recipe
+from fedmt.corpus import languages, toy
+from fedmt.corpus.pairs import Direction, Pair, Text
+from fedmt.corpus.toy import PIVOT, Clause, Language, Phrase
+
+
+def of(silos: int = 3, families: int = 1, pairs: int = 200, seed: int = 0) -> recipe.ToySilos:
+    return recipe.ToySilos(source="toy", silos=silos, families=families, pairs=pairs, seed=seed)
+
+
+def everything(text: Text) -> list[Pair]:
+    return [*text.train, *text.dev, *text.test]
+
+
+SETTINGS = st.builds(of, st.integers(1, 9), st.integers(1, 8), st.integers(10, 60), st.integers(0, 5))
+
+
+# A language whose words can be read: the roots are the meanings themselves.
+def spelt(order: toy.Order, **traits: bool) -> Language:
+    roots = {word: word for word in ("dog", "bread", "old", "eats", "town", "in", "the", "now", "then", "later")}
+    suffixes = {"+the": "-the", "+plural": "-s", "+case": "-acc", "+then": "-ed", "+later": "-will", "+singular": "-3"}
+    whole = {
+        "adjectives_first": True,
+        "postpositions": False,
+        "articles": False,
+        "suffixing": True,
+        "harmony": False,
+        **traits,
+    }
+    return Language("qaa", order, roots=roots | suffixes, changes={}, **whole)
+
+
+CLAUSE = Clause(
+    Phrase("dog", True, True, ("old",)), "eats", "then", Phrase("bread", False, False), Phrase("town", False, True)
+)
+
+
+@pytest.mark.parametrize(
+    ("language", "sentence"),
+    [
+        (spelt("SVO"), "old-s dog-the-s eats-ed bread in town-the"),
+        (spelt("SOV", postpositions=True), "old-s dog-the-s bread-acc town-the in eats-ed"),
+        (
+            spelt("VSO", articles=True, adjectives_first=False),
+            "eats-ed the dog-s old-s bread-acc in the town",
+        ),
+        # The pivot: tense is a word, adjectives stay bare, the verb agrees with a singular subject only.
+        (spelt("SVO", articles=True, suffixing=False), "the old dog-s then eats bread in the town"),
+    ],
+)
+def test_each_language_says_a_meaning_in_its_own_way(language: Language, sentence: str) -> None:
+    assert language.say(CLAUSE) == sentence
+
+
+def test_the_pivots_verb_agrees_with_its_subject_which_the_sources_does_not_show() -> None:
+    one = CLAUSE._replace(subject=Phrase("dog", False, False), tense="now", place=None)
+    many = one._replace(subject=Phrase("dog", True, False))
+    pivot = spelt("SVO", articles=True, suffixing=False)
+    assert [pivot.say(one), pivot.say(many)] == ["dog eats-3 bread", "dog-s eats bread"]
+    assert [spelt("SVO").say(one), spelt("SVO").say(many)] == ["dog eats bread", "dog-s eats bread"]
+
+
+def test_under_harmony_a_suffix_takes_up_the_words_last_vowel() -> None:
+    roots = {"a": "kato", "e": "mire", "+plural": "is"}
+    language = Language("qaa", "SOV", True, True, False, True, True, roots, {})
+    assert language._suffixed("a", "is") == "katoos"
+    assert language._suffixed("e", "is", "an") == "mireesen"
+
+
+@given(SETTINGS)
+@settings(max_examples=15, deadline=None)
+def test_the_same_settings_give_the_same_text_and_another_seed_another(plan: recipe.ToySilos) -> None:
+    assert toy.texts(plan) == toy.texts(plan)
+    other = plan.model_copy(update={"seed": plan.seed + 1})
+    assert [text.train for text in toy.texts(plan)] != [text.train for text in toy.texts(other)]
+
+
+@given(SETTINGS)
+@settings(max_examples=15, deadline=None)
+def test_every_silo_has_as_many_different_sentences_of_three_to_twelve_words_as_asked(plan: recipe.ToySilos) -> None:
+    for text in toy.texts(plan):
+        pairs = everything(text)
+        assert len({pair.source for pair in pairs}) == len(pairs) == plan.pairs
+        for pair in pairs:
+            for sentence in pair:
+                assert 3 <= len(sentence.split()) <= 12
+
+
+@given(SETTINGS)
+@settings(max_examples=15, deadline=None)
+def test_a_sentence_says_one_thing(plan: recipe.ToySilos) -> None:
+    """No source sentence has two translations, in one silo or among silos of one language."""
+    said: dict[tuple[str, str], str] = {}
+    for text in toy.texts(plan):
+        for pair in everything(text):
+            assert said.setdefault((text.direction.source, pair.source), pair.target) == pair.target
+
+
+def test_one_family_is_one_language_and_several_are_a_language_a_silo() -> None:
+    assert toy.directions(of(silos=3)) == [Direction("qaa", PIVOT)] * 3
+    several = toy.directions(of(silos=5, families=2))
+    assert several == [Direction(code, PIVOT) for code in ("qaa", "qab", "qac", "qad", "qae")]
+    assert [text.direction for text in toy.texts(of(silos=5, families=2))] == several
+
+
+def test_the_largest_federation_has_codes_that_are_codes() -> None:
+    codes = {direction.source for direction in toy.directions(of(silos=64, families=2))}
+    assert len(codes) == 64
+    assert PIVOT not in codes
+    assert all(languages.parse(code) is not None for code in codes)
+
+
+def test_languages_of_a_family_share_roots_but_for_regular_changes_of_sound() -> None:
+    plan = of(silos=4, families=2)
+    first, cousin, stranger = (toy.language(plan, *member) for member in ((0, 0), (0, 1), (1, 0)))
+    assert first.order == cousin.order != stranger.order
+    meanings = [name for name in first.roots if name.startswith("everyday")]
+    same = sum(first.roots[name] == first.roots[name].translate(cousin.changes) for name in meanings)
+    assert 0 < same < len(meanings)
+    assert first.roots == cousin.roots
+    # The changes are reversible: no two words fall together.
+    assert sorted(cousin.changes) == sorted(cousin.changes.values())
+    shared = set(first.roots.values()) & set(stranger.roots.values())
+    assert len(shared) < len(meanings) / 4
+
+
+def test_more_silos_do_not_change_the_languages_of_the_first() -> None:
+    few, many = of(silos=2), of(silos=5)
+    assert [text.train for text in toy.texts(few)] == [text.train for text in toy.texts(many)][:2]
+
+
+def words(pairs: list[Pair], language: Language, domain: int) -> int:
+    """How many words of a domain there are, by their roots in the source."""
+    count = Counter(word for pair in pairs for word in pair.source.split())
+    roots = [root.translate(language.changes) for name, root in language.roots.items() if f"domain{domain}." in name]
+    return sum(number for word, number in count.items() if any(word.startswith(root) for root in roots))
+
+
+def test_a_domains_words_are_frequent_in_its_silo_and_rare_elsewhere() -> None:
+    plan = of(silos=3, pairs=600)
+    language = toy.language(plan, 0, 0)
+    texts = toy.texts(plan)
+    (public,) = toy.public(recipe.ToyPublic(source="toy", pairs=600), plan)
+    for silo, text in enumerate(texts):
+        own = words(everything(text), language, silo)
+        assert own > 20 * words(everything(public), language, silo) > 0
+        for other in range(3):
+            if other != silo:
+                assert own > 20 * words(everything(text), language, other)
+
+
+def test_public_text_is_shared_out_among_the_silos_directions() -> None:
+    plan = of(silos=3, families=3)
+    texts = toy.public(recipe.ToyPublic(source="toy", pairs=100), plan)
+    assert [text.direction for text in texts] == toy.directions(plan)
+    assert sum(len(everything(text)) for text in texts) == 100
+    assert {len(everything(text)) for text in texts} == {33, 34}
+
+
+def test_public_text_without_toy_silos_is_of_the_first_language() -> None:
+    (text,) = toy.public(recipe.ToyPublic(source="toy", pairs=50))
+    assert text.direction == Direction("qaa", PIVOT)
+
+
+def test_the_public_text_and_the_silos_are_not_the_same_sentences() -> None:
+    plan = of(silos=2, pairs=400)
+    sources = [{pair.source for pair in everything(text)} for text in toy.texts(plan)]
+    sources += [{pair.source for pair in everything(text)} for text in toy.public(recipe.ToyPublic(source="toy"), plan)]
+    for index, one in enumerate(sources):
+        for other in sources[index + 1 :]:
+            assert len(one & other) < 0.05 * len(one)
