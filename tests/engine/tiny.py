@@ -172,8 +172,9 @@ def _mt5(folder: Path) -> None:
     """Gated feed-forward, the output apart from the embedding, and no tokenizer.json, as mT5 is on the hub."""
     model = spm("unigram", 250, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     (folder / "spiece.model").write_bytes(model)
-    config = MT5Config(**T5_SHAPE, vocab_size=256, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
-    MT5ForConditionalGeneration(config).save_pretrained(folder)
+    mt5 = MT5ForConditionalGeneration(MT5Config(**T5_SHAPE, vocab_size=256, feed_forward_proj="gated-gelu"))
+    mt5.lm_head.weight = torch.nn.Parameter(torch.randn(256, 16))
+    mt5.save_pretrained(folder)
 
 
 _MAKERS = {

@@ -279,11 +279,13 @@ def _one_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """transformers draws progress bars over the run's own table."""
-    shown = logging.is_progress_bar_enabled()
+    """transformers draws progress bars over the run's own table, and warns of an output apart from the embedding."""
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()

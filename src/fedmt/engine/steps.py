@@ -80,12 +80,14 @@ class Steps:
 def stepping(model: PreTrainedModel, machine: Machine) -> Iterator[None]:
     """The model ready for `Steps`: no dropout, no gradients, our attention; as it was before when it is over."""
     training, attention = model.training, model.config._attn_implementation
+    bf16 = machine.precision == "bf16"
     model.eval()
     model.set_attn_implementation("fedmt")
     try:
+        # Autocast keeps its bf16 copies of the weights from step to step, but not in inference mode.
         with (
-            torch.inference_mode(),
-            torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.precision == "bf16"),
+            torch.no_grad() if bf16 else torch.inference_mode(),
+            torch.autocast(machine.device.type, torch.bfloat16, enabled=bf16),
         ):
             yield
     finally:
@@ -146,7 +148,8 @@ class _Whole(DynamicLayer):  # type: ignore[misc]
     """The source's keys and values: written once."""
 
     def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        self.keys, self.values = _kept(keys), _kept(values)
+        # In one piece, or every step would copy them to be so.
+        self.keys, self.values = _kept(keys).contiguous(), _kept(values).contiguous()
         self.is_initialized = True
         return self.keys, self.values
 
