@@ -172,7 +172,9 @@ def _events(folder: RunFolder, dev_scores: bool) -> None:
         hardness = 2.1 + 0.9 * math.log10(11_000 / size) + 0.1 * index
         for round_ in range(1, ROUNDS + 1):
             for model, floor, pace in ((f"alone:{silo}", hardness, 0.55), ("federated", 2.0 + 0.08 * index, 0.5)):
-                loss = floor + 2.4 * math.exp(-pace * (round_ - 1)) + (0.18 * max(0, round_ - 3) if floor > 2.6 else 0)
+                start = hardness + 2.4
+                loss = floor + (start - floor) * math.exp(-pace * (round_ - 1))
+                loss += 0.18 * max(0, round_ - 3) if floor > 2.6 else 0
                 folder.tell(Trained(model, silo, round_, loss - 0.3, loss, 100_000, 60, 8.5))
             size_ = 4 * PARAMETERS
             folder.tell(Travelled("federated", silo, round_, size_ + 812, PARAMETERS, size_, PARAMETERS))

@@ -152,7 +152,7 @@ def _limits(results: Results) -> str:
         "## Limits",
         "",
         "- The engine knows the silos' subjects and kinds of sentence; on other text it is as good as unknown.",
-        "- It translates sentence by sentence, and may leave things out or invent them: have a person read what matters.",
+        "- It translates sentence by sentence; it may leave out or invent. A person must read what matters.",
         "- That no sentence travels does not prove that none can be guessed from what travels: "
         "no secure sums and no differential privacy were used.",
     ]

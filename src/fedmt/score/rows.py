@@ -282,7 +282,9 @@ def _ordered(measured: Mapping[tuple[str, str], Measured], models: Sequence[str]
 
 def own(measured: Mapping[tuple[str, str], Measured], name: str) -> dict[str, Measured]:
     """A family's scores by silo: `alone:x` counts on x only."""
-    return {silo: value for (model, silo), value in measured.items() if model in (name, f"{name}:{silo}")}
+    found = {silo: value for (model, silo), value in measured.items() if model in (name, f"{name}:{silo}")}
+    # A mean must not depend on the order in which silos answered.
+    return dict(sorted(found.items()))
 
 
 def _row(model: str, silo: str, direction: str, value: Measured) -> Row:
