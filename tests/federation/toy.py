@@ -167,5 +167,9 @@ class Meddling:
 
 
 def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Bit for bit, in the same order."""
-    return list(one) == list(other) and all(torch.equal(one[name], other[name]) for name in one)
+    """Bit for bit."""
+    return one.keys() == other.keys() and all(bits(one[name]) == bits(other[name]) for name in one)
+
+
+def bits(tensor: Tensor) -> tuple[torch.dtype, torch.Size, bytes]:
+    return tensor.dtype, tensor.shape, tensor.contiguous().numpy().tobytes()

@@ -43,13 +43,16 @@ class Fold:
             self._unit = update.weight
         share = update.weight / self._unit
         for name, tensor in update.tensors.items():
-            if name not in self._sums:
-                self._sums[name] = torch.zeros(tensor.numel(), dtype=torch.float64)
-                self._weights[name] = 0.0
-            self._weights[name] += share
+            first = name not in self._sums
+            if first:
+                self._sums[name] = torch.empty(tensor.numel(), dtype=torch.float64)
+            self._weights[name] = self._weights.get(name, 0.0) + share
             # Whole tensors at once would make a float64 copy of each, and leave the cache.
             for total, piece in zip(pieces(self._sums[name]), pieces(tensor), strict=True):
-                total.add_(piece, alpha=share)
+                if first:
+                    total.copy_(piece).mul_(share)
+                else:
+                    total.add_(piece, alpha=share)
         self.count += 1
 
     def result(self, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
