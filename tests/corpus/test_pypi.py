@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -151,6 +152,27 @@ def test_a_cache_that_cannot_be_made_is_one_line(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("FEDMT_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(FetchError, match=r"cache cannot be written: .*; FEDMT_CACHE may name another folder"):
         pypi.fetch("app")
+
+
+def test_one_that_stops_the_download_leaves_neither_pip_nor_files(
+    app: packages.Package, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    def stop(event: Event) -> None:
+        if isinstance(event, Fetching):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(KeyboardInterrupt):
+        pypi.fetch(app.name, stop)
+    assert [process.returncode for process in started] == [-9]
+    assert list(cache.iterdir()) == []
 
 
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -244,6 +244,17 @@ def test_a_preset_brings_its_silos_and_its_public_text() -> None:
 
 
 @pytest.mark.usefixtures("preset")
+def test_a_package_in_several_directions_tells_its_licence_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    twice = Preset("a test", tuple(Member(name, "north", DE_EN) for name in "ab"), (Member("c", "east", DE_EN),))
+    monkeypatch.setattr(silos, "PRESETS", {"german-english-8": twice})
+    heard: list[Event] = []
+    silos.gather(packaged(), heard.append)
+    assert heard.count(Note("north 1.0 (north-office): MIT, https://example.org")) == 1
+
+
+@pytest.mark.usefixtures("preset")
 def test_some_of_a_presets_silos_may_be_named() -> None:
     assert [text.name for text in silos.gather(packaged(names=["south-silo"])).silos] == ["south-silo"]
     with pytest.raises(CorpusError, match="has no silo south; allowed: north-silo, south-silo"):
@@ -288,7 +299,7 @@ def test_a_silo_without_text_is_one_line_that_says_what_was_dropped(tmp_path: Pa
     assert str(caught.value) == (
         "silo a (de-en): no training text is left; 0 train, 0 dev and 2 test pairs are there; dropped by rule: copies 2"
     )
-    with pytest.raises(CorpusError, match=r"silo a \(de-en\): no test text is left; 5 train, 0 dev"):
+    with pytest.raises(CorpusError, match=r"silo a \(de-en\): no test text; give `test`, or .*; 5 train, 0 dev"):
         silos.gather(plan(public, {"name": "a", **sets(train=tsv(tmp_path, "a", some("a", 5)))}))
     with pytest.raises(CorpusError, match=r"public \(de-en\): no training text is left"):
         silos.gather(plan(sets(train=copies), {"name": "a", **sets(train=tsv(tmp_path, "a", some("a", 5)), test=test)}))

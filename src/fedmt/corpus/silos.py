@@ -20,7 +20,7 @@ from fedmt.corpus.packages import PRESETS, Member
 from fedmt.corpus.pairs import Direction, Pair, Text
 from fedmt.corpus.split import key, keys, split, without
 from fedmt.errors import CorpusError
-from fedmt.events import Listener, Note
+from fedmt.events import Event, Listener, Note
 
 __all__ = ["Gathered", "combine", "gather"]
 
@@ -50,8 +50,9 @@ class _Raw:
 
 def gather(plan: recipe.Recipe, listen: Listener = lambda _: None) -> Gathered:
     """All text of a recipe. What cleaning and keeping apart took is in each text's `dropped`, by rule."""
-    silos = [_finish(raw, plan) for raw in _silos(plan, listen)]
-    raws = _public(plan, listen)
+    once = _once(listen)
+    silos = [_finish(raw, plan) for raw in _silos(plan, once)]
+    raws = _public(plan, once)
     public = [_finish(raw, plan, public=len(raws)) for raw in raws]
     held = _held((*silos, *public))
     gathered = Gathered(
@@ -61,6 +62,19 @@ def gather(plan: recipe.Recipe, listen: Listener = lambda _: None) -> Gathered:
     _check(gathered)
     _tell(gathered, listen)
     return gathered
+
+
+def _once(listen: Listener) -> Listener:
+    """A package that serves in several directions tells its licence once."""
+    told: set[str] = set()
+
+    def tell(event: Event) -> None:
+        if not isinstance(event, Note) or event.text not in told:
+            listen(event)
+        if isinstance(event, Note):
+            told.add(event.text)
+
+    return tell
 
 
 def combine(texts: Iterable[Text], name: str = "combined") -> list[Text]:
@@ -246,9 +260,11 @@ def _check(gathered: Gathered) -> None:
         if not text.train:
             raise CorpusError(f"public ({text.direction}): no training text is left; {_losses(text)}")
     for text in gathered.silos:
-        for part, pairs in (("training", text.train), ("test", text.test)):
-            if not pairs:
-                raise CorpusError(f"silo {text.name} ({text.direction}): no {part} text is left; {_losses(text)}")
+        if not text.train:
+            raise CorpusError(f"silo {text.name} ({text.direction}): no training text is left; {_losses(text)}")
+        if not text.test:
+            wanted = "give `test`, or more `data` to be split"
+            raise CorpusError(f"silo {text.name} ({text.direction}): no test text; {wanted}; {_losses(text)}")
 
 
 def _losses(text: Text) -> str:
