@@ -32,7 +32,7 @@ def opened(path: Path) -> Iterator[io.BufferedIOBase]:
     """The file's bytes, unpacked where they are gzipped. Whatever the reading meets later is said as one line too."""
     try:
         if path.is_dir():
-            raise CorpusError(f"{path}: is a folder; give a file or a Moses prefix")
+            raise CorpusError(f"{path}: is a folder; give a file in it, or a Moses prefix")
         with path.open("rb") as file:
             magic = file.peek(2)[:2]
             if not magic:
@@ -119,7 +119,12 @@ def sides(pattern: str, direction: Direction) -> tuple[Path, Path]:
 
 def moses(prefix: str, direction: Direction) -> Iterator[Pair]:
     """Line by line from `prefix.de` and `prefix.en`, or from the files of a pattern such as `text.{}.txt`."""
-    paths = sides(prefix if "{}" in prefix else f"{prefix}.{{}}", direction)
+    try:
+        paths = sides(prefix if "{}" in prefix else f"{prefix}.{{}}", direction)
+    except CorpusError:
+        if Path(prefix).is_dir():
+            raise CorpusError(f"{prefix}: is a folder; give a file in it, or a Moses prefix") from None
+        raise
     counts = [0, 0]
     for source, target in zip_longest(*map(numbered, paths)):
         if source is None or target is None:
@@ -129,4 +134,4 @@ def moses(prefix: str, direction: Direction) -> Iterator[Pair]:
         counts = [source[0], target[0]]
         yield Pair(source[1], target[1])
     if counts[0] != counts[1]:
-        raise CorpusError(f"{paths[0]} has {counts[0]} lines, {paths[1]} has {counts[1]}; they must be as many")
+        raise CorpusError(f"{paths[0]} and {paths[1]}: {counts[0]} and {counts[1]} lines; both must have as many")

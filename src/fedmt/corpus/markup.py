@@ -106,18 +106,19 @@ def _decoder(path: Path, head: bytes) -> codecs.IncrementalDecoder | None:
         encoding = codecs.lookup(name).name
         if encoding in _NATIVE:
             return None
-        decoder = codecs.getincrementaldecoder(encoding)()
-        decoder.decode(b"")
-    except (LookupError, UnicodeError, AssertionError):
+        "x".encode(encoding)  # a codec that is no encoding of text, such as base64, has no place here
+        return codecs.getincrementaldecoder(encoding)()
+    except (LookupError, UnicodeError):
         raise CorpusError(f"{path}:1: states the encoding {name!r}, which is not known; convert it to UTF-8") from None
-    return decoder
 
 
 def _reason(parser: expat.XMLParserType, error: expat.ExpatError, chunk: bytes, consumed: int) -> str:
     text = expat.ErrorString(error.code)
     at = parser.ErrorByteIndex - consumed
     if error.code == _INVALID and 0 <= at < len(chunk) and chunk[at] >= 0x80:
-        return f"byte 0x{chunk[at]:02x} at position {error.offset + 1} is not UTF-8 (or what the file states)"
+        return (
+            f"byte 0x{chunk[at]:02x} at position {error.offset + 1} is not of its encoding (UTF-8 where it states none)"
+        )
     if not chunk:
         return f"the file ends too soon ({text})"
     return f"not well-formed XML: {text}"

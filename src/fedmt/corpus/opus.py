@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fedmt.corpus import languages
@@ -20,19 +21,14 @@ __all__ = ["pairs"]
 
 
 def pairs(name: str, direction: Direction) -> Iterator[Pair]:
-    root = logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
     try:
-        from mtdata import cache_dir
-        from mtdata.cache import Cache
-        from mtdata.index import INDEX
-        from mtdata.parser import Parser
+        with _silence():
+            from mtdata import cache_dir
+            from mtdata.cache import Cache
+            from mtdata.index import INDEX
+            from mtdata.parser import Parser
     except ImportError:
         raise CorpusError(f'opus:{name}: corpora by name need an extra: pip install "fedmt[opus]"') from None
-    finally:
-        # Importing mtdata sets up the root logger; what the program prints is not its to decide.
-        root.setLevel(level)
-        root.handlers[:] = handlers
     entry, turned = choose(name, direction, INDEX.get_entries())
     return _segments(name, entry, turned, Cache(cache_dir), Parser)
 
@@ -64,6 +60,20 @@ def choose(name: str, direction: Direction, entries: Any) -> tuple[Any, bool]:
     return max(serving, key=lambda found: _age(str(found[0].did.version)))
 
 
+@contextmanager
+def _silence() -> Iterator[None]:
+    """mtdata sets up the root logger and writes to it; what this program prints is not its to decide."""
+    root = logging.getLogger()
+    level, handlers, disabled = root.level, list(root.handlers), root.manager.disable
+    logging.disable()
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
+        logging.disable(disabled)
+
+
 def _age(version: str) -> list[tuple[int, str]]:
     """Versions in order: v7 before v8 before v10, 20230102 last of all."""
     return [(int(number), "") if number else (0, rest) for number, rest in re.findall(r"(\d+)|(\D+)", version)]
@@ -71,7 +81,8 @@ def _age(version: str) -> list[tuple[int, str]]:
 
 def _segments(name: str, entry: Any, turned: bool, cache: Any, parser: Any) -> Iterator[Pair]:
     try:
-        paths = cache.get_entry(entry)
+        with _silence():
+            paths = cache.get_entry(entry)
         rows = parser(paths, ext=entry.in_ext or None, ent=entry).read_segs(show_pbar=False)
     except Exception as error:  # its errors have no common root, and most are asserts
         raise FetchError(f"opus:{name}: {entry.did} could not be fetched: {' '.join(str(error).split())}") from error

@@ -31,6 +31,9 @@ _MAGIC = (b"\xde\x12\x04\x95", b"\x95\x04\x12\xde")
 _CHARSET = re.compile(rb"charset=([A-Za-z0-9._-]+)")
 _DEFAULT = re.compile(r'^Default:\s*"(.*)"\s*$', re.DOTALL)
 _KEY = re.compile(r"[A-Za-z0-9]+([._:/-][A-Za-z0-9]+)+")
+_LINE = re.compile(
+    r'(?:#.*|(?:(?:msgctxt|msgid|msgid_plural|msgstr|msgstr\[\d\])[ \t]*)?"(?:[^"\\]|\\.)*")?', re.DOTALL
+)
 _Catalogue = polib.POFile | polib.MOFile
 _Entry = polib.POEntry | polib.MOEntry
 # Which of an entry's texts: the only or the singular one, or the plural.
@@ -46,7 +49,8 @@ def pairs(source: str, direction: Direction) -> Iterator[Pair]:
 def _single(path: Path, direction: Direction) -> Iterator[Pair]:
     catalogue = _parse(path)
     language = _language(catalogue, path)
-    keys = catalogue.metadata.get("X-Source-Language", "") or "en"
+    stated = catalogue.metadata.get("X-Source-Language", "")
+    keys = stated or "en"
     turned = languages.turned(direction, keys, language)
     if turned is None:
         raise CorpusError(
@@ -57,9 +61,10 @@ def _single(path: Path, direction: Direction) -> Iterator[Pair]:
     translated = [(_default(entry) or msgid, text) for (_, msgid, _), (entry, text) in texts.items()]
     if not translated:
         raise CorpusError(f"{path}: none of its {len(catalogue)} entries is translated")
-    if sum(_KEY.fullmatch(msgid) is not None for msgid, _ in translated) * 2 > len(translated):
+    keyed = [msgid for msgid, _ in translated if _KEY.fullmatch(msgid)]
+    if not stated and len(keyed) * 2 > len(translated):
         raise CorpusError(
-            f"{path}: its msgids are keys ({translated[0][0]!r}), not text; name the catalogues of both languages, "
+            f"{path}: its msgids are keys ({keyed[0]!r}), not text; name the catalogues of both languages, "
             f"with {{}} for the language"
         )
     for msgid, text in translated:
@@ -146,18 +151,28 @@ def _parse(path: Path) -> _Catalogue:
         return _parse_mo(path, content)
     content = content.removeprefix(codecs.BOM_UTF8)
     encoding = _encoding(path, content)
+    text = lines.decode(content, path, 1, encoding)
+    for number, line in enumerate(text.split("\n"), 1):
+        # polib takes the first and the last character of a string for its quotes, whatever they are.
+        if not _LINE.fullmatch(line.strip()):
+            raise CorpusError(f"{path}:{number}: not a PO file: should be a comment, or a keyword and a quoted string")
     try:
-        return polib.pofile(_Content(lines.decode(content, path, 1, encoding)), encoding=encoding)
+        return polib.pofile(_Content(text), encoding=encoding)
     except OSError as error:
-        match = re.search(r"\(line (\d+)\)(?::\s*(.*))?", str(error))
-        where, what = (f":{match[1]}", match[2]) if match else ("", None)
-        raise CorpusError(
-            f"{path}{where}: not a PO file: {what or 'a msgid, msgstr or comment should be here'}"
-        ) from None
+        match = re.search(r"\(line (\d+)\)", str(error))
+        raise CorpusError(f"{path}:{match[1] if match else 1}: not a PO file: a line out of order") from None
 
 
 def _parse_mo(path: Path, content: bytes) -> polib.MOFile:
     try:
+        # polib would not notice that the last strings are cut.
+        order = "<" if content[:4] == _MAGIC[0] else ">"
+        count, *tables = struct.unpack_from(f"{order}3I", content, 8)
+        for table in tables:
+            for index in range(count):
+                length, start = struct.unpack_from(f"{order}2I", content, table + 8 * index)
+                if start + length >= len(content):
+                    raise IndexError("a string lies beyond its end")
         # It takes content as well as a name, which its types do not say.
         return polib.mofile(cast(str, content), encoding=_encoding(path, content))
     except (OSError, struct.error, IndexError) as error:
@@ -174,8 +189,7 @@ def _encoding(path: Path, content: bytes) -> str:
     if name == "CHARSET":  # the placeholder of an unfilled template
         return "utf-8"
     try:
-        codecs.lookup(name)
-        "".encode(name)
+        "x".encode(name)
     except LookupError:
         raise CorpusError(f"{path}: states the charset {name!r}, which is not known; convert it to UTF-8") from None
     return name.lower()

@@ -14,7 +14,7 @@ from fedmt.corpus import hub, lines, opus, po, tables, tmx, xliff
 from fedmt.corpus.pairs import Direction, Pair
 from fedmt.errors import CorpusError
 
-__all__ = ["ENDINGS", "FORMATS", "absolute", "detect", "read", "take_apart"]
+__all__ = ["ENDINGS", "FORMATS", "detect", "read", "take_apart"]
 
 Read = Callable[[str, Direction], Iterator[Pair]]
 
@@ -58,22 +58,15 @@ def take_apart(source: str) -> tuple[str | None, str]:
     return (name, rest) if colon and name in FORMATS else (None, source)
 
 
-def absolute(source: str, folder: Path) -> str:
-    """The source as seen from `folder`: what a recipe that is moved must hold. A corpus by name stays a name."""
-    named, place = take_apart(source)
-    if named == "opus":
-        return source
-    found = str((folder / place).resolve())
-    return f"{named}:{found}" if named else found
-
-
 def detect(source: str) -> str:
     """The format of a source, by its prefix or its ending; a name without a known ending is a Moses prefix."""
     named, place = take_apart(source)
     if named:
         return named
+    if not place:
+        raise CorpusError("a corpus without a name; give a file or a Moses prefix")
     path = Path(place)
-    ending = path.with_name(path.name.removesuffix(".gz")).suffix.lower() if path.name else ""
+    ending = Path(place.removesuffix(".gz")).suffix.lower()
     if ending in ENDINGS:
         return ENDINGS[ending]
     if "{}" not in place:

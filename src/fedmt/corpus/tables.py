@@ -36,7 +36,7 @@ def columns(names: list[str], direction: Direction) -> tuple[str, str] | None:
 
 def tsv(path: Path, direction: Direction) -> Iterator[Pair]:
     first, second, width = 0, 1, 2
-    many = None
+    header = paired = False
     for number, line in numbered(path):
         cells = line.split("\t")
         if number == 1:
@@ -44,29 +44,27 @@ def tsv(path: Path, direction: Direction) -> Iterator[Pair]:
             found = columns(names, direction)
             if found:
                 first, second, width = names.index(found[0]), names.index(found[1]), len(cells)
-                many = False
+                header = True
                 continue
             if all(languages.known(name) for name in names):
-                raise CorpusError(
-                    f"{path}:1: the header names {languages.listing(names)}; {direction} needs both sides"
-                )
+                raise CorpusError(f"{path}:1: no pair of {direction}; the header names {languages.listing(names)}")
         if len(cells) != width:
             if not line:
                 continue
-            plural = "column" if len(cells) == 1 else "columns"
-            wanted = "two, source and target" if width == 2 else f"{width}, as the header has"
-            raise CorpusError(f"{path}:{number}: {len(cells)} {plural}, should be {wanted}, separated by tabs")
-        many = True
+            noun = "column" if len(cells) == 1 else "columns"
+            wanted = f"{width}, as the header has" if header else "two, source and target"
+            raise CorpusError(f"{path}:{number}: {len(cells)} {noun}, should be {wanted}, separated by tabs")
+        paired = True
         yield Pair(cells[first], cells[second])
-    if not many:
-        raise CorpusError(f"{path}: holds no pair" + (" below its header" if many is False else ""))
+    if not paired:
+        raise CorpusError(f"{path}: holds no pair" + " below its header" * header)
 
 
 def jsonl(path: Path, direction: Direction) -> Iterator[Pair]:
     # Most files have one shape of row; the keys are looked for again only where a row has another.
     shapes: dict[tuple[str, ...], tuple[str, str] | None] = {}
     seen: dict[str, None] = {}
-    any_pair = False
+    paired = False
     for number, line in numbered(path):
         if not line.strip():
             continue
@@ -93,9 +91,9 @@ def jsonl(path: Path, direction: Direction) -> Iterator[Pair]:
                 raise CorpusError(f"{path}:{number}: {key!r} is {_kind(values[key])}; it must be text")
             if any("\ud800" <= character <= "\udfff" for character in values[key]):
                 raise CorpusError(f"{path}:{number}: {key!r} holds half of a surrogate pair (\\ud800 to \\udfff)")
-        any_pair = True
+        paired = True
         yield Pair(values[keys[0]], values[keys[1]])
-    if not any_pair:
+    if not paired:
         had = f"its keys are {', '.join(map(repr, list(seen)[:8]))}" if seen else "it has no row"
         raise CorpusError(f"{path}: no pair of {direction}; {had}")
 
