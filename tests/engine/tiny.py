@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import random
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +196,9 @@ def vocabulary_codes(family: str) -> tuple[str, ...]:
     return FAMILIES[family].languages
 
 
-def taught(model: PreTrainedModel, sources: list[list[int]], labels: list[list[int]], start: int, pad: int) -> None:
+def taught(
+    model: PreTrainedModel, sources: list[list[int]], labels: list[list[int]], start: int, pad: int, rate: float
+) -> None:
     """A few steps by heart, so that translations differ and end, as those of random weights do not."""
 
     def padded(rows: list[list[int]], fill: int) -> torch.Tensor:
@@ -203,7 +207,7 @@ def taught(model: PreTrainedModel, sources: list[list[int]], labels: list[list[i
 
     source, target = padded(sources, pad), padded(labels, -100)
     shifted = torch.cat([torch.full((len(labels), 1), start), target[:, :-1].clamp_min(0)], dim=1)
-    optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=0.02)
+    optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=rate)
     model.train()
     for _ in range(25):
         logits = model(input_ids=source, attention_mask=source != pad, decoder_input_ids=shifted).logits
@@ -212,3 +216,20 @@ def taught(model: PreTrainedModel, sources: list[list[int]], labels: list[list[i
         loss.backward()
         optimizer.step()
     model.eval()
+
+
+@functools.cache
+def folder(kind: str) -> Path:
+    """One folder of each kind for all tests; they do not write into it."""
+    return make(kind, Path(tempfile.mkdtemp(prefix="tiny-")) / kind)
+
+
+@functools.cache
+def learnt(kind: str) -> engine.Engine:
+    """An engine that has learnt some pairs by heart; tests leave it as it is."""
+    made = engine.load(folder(kind))
+    sources = made.vocabulary.encode_source(SENTENCES[:24], DIRECTION)
+    labels = made.vocabulary.encode_target(SENTENCES[50:74], DIRECTION)
+    rate = 0.003 if kind == "scratch" else 0.02
+    taught(made.model, sources, labels, made.vocabulary.prefix(DIRECTION)[0], made.vocabulary.pad, rate)
+    return made

@@ -19,8 +19,8 @@ hy Armenian hye|id Indonesian ind|ig Igbo ibo|is Icelandic isl|it Italian ita|ja
 ka Georgian kat|kg Kongo kon|ki Kikuyu kik|kk Kazakh kaz|km Khmer khm|kn Kannada kan|ko Korean kor|ks Kashmiri kas
 ku Kurdish kmr,kur|ky Kyrgyz kir|lb Luxembourgish ltz|lg Ganda lug|li Limburgish lim|ln Lingala lin|lo Lao lao
 lt Lithuanian lit|lv Latvian lvs,lav|mg Malagasy plt,mlg|mi Maori mri|mk Macedonian mkd|ml Malayalam mal
-mn Mongolian khk,mon|mr Marathi mar|ms Malay zsm,msa|mt Maltese mlt|my Burmese mya|nb Norwegian nob|ne Nepali npi,nep
-nl Dutch nld|nn Norwegian nno|no Norwegian nob,nor|ny Nyanja nya|oc Occitan oci|om Oromo gaz,orm|or Odia ory,ori
+mn Mongolian khk,mon|mr Marathi mar|ms Malay zsm,msa|mt Maltese mlt|my Burmese mya|ne Nepali npi,nep
+nl Dutch nld|nn Norwegian nno|no Norwegian nor|ny Nyanja nya|oc Occitan oci|om Oromo gaz,orm|or Odia ory,ori
 pa Punjabi pan|pl Polish pol|ps Pashto pbt,pus|pt Portuguese por|qu Quechua quy,que|rn Rundi run|ro Romanian ron
 ru Russian rus|rw Kinyarwanda kin|sa Sanskrit san|sc Sardinian srd|sd Sindhi snd|sg Sango sag|si Sinhala sin
 sk Slovak slk|sl Slovenian slv|sm Samoan smo|sn Shona sna|so Somali som|sq Albanian als,sqi|sr Serbian srp
@@ -31,7 +31,7 @@ yi Yiddish ydd,yid|yo Yoruba yor|zh Chinese zho,cmn|zu Zulu zul
 """
 
 _NAMES: dict[str, str] = {}
-_CANONICAL: dict[str, str] = {"iw": "he", "in": "id", "ji": "yi", "jw": "jv", "nb": "no", "fil": "tl"}
+_CANONICAL: dict[str, str] = {"iw": "he", "in": "id", "ji": "yi", "jw": "jv", "nb": "no", "nob": "no", "fil": "tl"}
 for _row in _TABLE.replace("\n", "|").strip("|").split("|"):
     _short, _name, _long = _row.split()
     _NAMES[_short] = _name

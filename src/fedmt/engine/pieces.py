@@ -166,7 +166,7 @@ class Pieces:
         self.size = len(target_ids)
         self._tags = {piece[2:-2]: index for piece, index in source_ids.items() if _is_tag(piece)}
         self.languages = tuple(self._tags) or tuple(config.get("languages", ()))
-        self._silent = {self.eos, self.pad, *self._tags.values()}
+        self._silent = {self.eos, self.pad, target_ids[UNK], *self._tags.values()}
 
     @classmethod
     def read(cls, folder: Path) -> Pieces:

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from tokenizers import Tokenizer
 from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES as M2M100_CODES
-from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50_CODES
 from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART_CODES
+from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50_CODES
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_CODES
 
 from fedmt.corpus.pairs import Direction
@@ -99,6 +99,7 @@ FAMILIES = {
     ),
     "T5Tokenizer": _Family("task", (), "spiece.model", _own_ids),
 }
+MARKS = ("<s>", "</s>", "<pad>", "<unk>", "<mask>")
 _LANGUAGE = re.compile(r"__([a-z]{2,3})__|([a-z]{2,3}_(?:[A-Z]{2}|[A-Z][a-z]{3}))")
 
 
@@ -156,9 +157,8 @@ class Pretrained:
         self.start: int = self.eos if start is None else start
         self.size = max(tokens.values()) + 1
         self._tasks: dict[str, Any] = getattr(config, "task_specific_params", None) or {}
-        special = {"<s>", "</s>", "<pad>", "<mask>"}
-        self._silent = {index for token, index in tokens.items() if token in special}
-        self._silent.update(self._languages.values())
+        self._unknown = tokens["<unk>"]
+        self._silent = {tokens[mark] for mark in MARKS if mark in tokens}.union(self._languages.values())
 
     @classmethod
     def read(cls, folder: Path, config: Any) -> Pretrained:
@@ -174,17 +174,17 @@ class Pretrained:
     def encode_source(self, texts: Sequence[str], direction: Direction) -> list[list[int]]:
         if self._marks == "task":
             task = self._task(direction)
-            return [[*ids, self.eos] for ids in self._text.encode([task + tidy(text) for text in texts])]
+            return [[*ids, self.eos] for ids in self._spell(task + tidy(text) for text in texts)]
         self._language(direction.target)
         language = self._language(direction.source)
-        found = self._text.encode([tidy(text) for text in texts])
+        found = self._spell(tidy(text) for text in texts)
         if self._marks == "after":
             return [[*ids, self.eos, language] for ids in found]
         return [[language, *ids, self.eos] for ids in found]
 
     def encode_target(self, texts: Sequence[str], direction: Direction) -> list[list[int]]:
         front = self.prefix(direction)[1:]
-        return [[*front, *ids, self.eos] for ids in self._text.encode([tidy(text) for text in texts])]
+        return [[*front, *ids, self.eos] for ids in self._spell(tidy(text) for text in texts)]
 
     def prefix(self, direction: Direction) -> list[int]:
         if self._marks == "task":
@@ -194,6 +194,11 @@ class Pretrained:
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         return self._text.decode([[index for index in ids if index not in self._silent] for ids in sequences])
+
+    def _spell(self, texts: Iterable[str]) -> list[list[int]]:
+        """A `tokenizer.json` may spell "</s>" in a sentence with the mark's own id: there it is an unknown word."""
+        found = self._text.encode(list(texts))
+        return [[self._unknown if index in self._silent else index for index in ids] for ids in found]
 
     def _language(self, asked: str) -> int:
         code = codes.find(asked, self._languages)

@@ -22,10 +22,11 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from fedmt.engine.device import Machine
 
-__all__ = ["Steps", "stepping"]
+__all__ = ["Steps", "scaled", "stepping"]
 
 # Keys grow by so many places at a time, so that a step writes one place instead of copying all.
 ROOM = 16
+ATTENTION = "one_step"
 
 
 class Steps:
@@ -82,7 +83,7 @@ def stepping(model: PreTrainedModel, machine: Machine) -> Iterator[None]:
     training, attention = model.training, model.config._attn_implementation
     bf16 = machine.precision == "bf16"
     model.eval()
-    model.set_attn_implementation("fedmt")
+    model.set_attn_implementation(ATTENTION)
     try:
         # Autocast keeps its bf16 copies of the weights from step to step, but not in inference mode.
         with (
@@ -95,10 +96,15 @@ def stepping(model: PreTrainedModel, machine: Machine) -> Iterator[None]:
         model.train(training)
 
 
-def _logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
+def scaled(model: PreTrainedModel, hidden: Tensor) -> Tensor:
+    """The decoder's last states as the output layer wants them: T5 with tied embeddings shrinks them first."""
     if getattr(model.config, "scale_decoder_outputs", False) and model.config.model_type == "t5":
         hidden = hidden * model.config.d_model**-0.5
-    logits: Tensor = model.lm_head(hidden).float()
+    return hidden
+
+
+def _logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
+    logits: Tensor = model.lm_head(scaled(model, hidden)).float()
     bias = getattr(model, "final_logits_bias", None)
     return logits if bias is None else logits + bias
 
@@ -137,7 +143,7 @@ def _attend(
 
 
 # No mask function goes with it: a new token sees all that came before, and the source's padding comes as a ready bias.
-AttentionInterface.register("fedmt", _attend)
+AttentionInterface.register(ATTENTION, _attend)
 
 
 def _kept(states: Tensor) -> Tensor:
