@@ -119,3 +119,16 @@ def test_a_run_that_helped_nobody_says_so(tmp_path: Path) -> None:
     ]
     found.model_copy(update={"rows": rows, "averages": averages, "differences": worse}).write(folder.scores)
     assert "Training together lowered the average" in html.page(folder)
+
+
+def test_ter_is_shown_where_it_was_measured(tmp_path: Path) -> None:
+    folder = runs.build(tmp_path / "run", n=8, resamples=20)
+    assert texts(html.page(folder), "//details/summary")[0] == "TER"
+    found = folder.read_scores()
+    # Too slow for every model on every test set: each silo's own engine is enough.
+    rows = [row if row.model != "alone:clinic" else row.model_copy(update={"ter": None}) for row in found.rows]
+    found.model_copy(update={"rows": rows}).write(folder.scores)
+    assert texts(html.page(folder), "//details//tbody/tr[1]/*")[2] == "–"
+    bare = [row.model_copy(update={"ter": None}) for row in found.rows]
+    found.model_copy(update={"rows": bare}).write(folder.scores)
+    assert "TER" not in texts(html.page(folder), "//details/summary")

@@ -73,7 +73,7 @@ def _found(folder: RunFolder, results: Results) -> str:
     about, entries = folder.read_about(), folder.entries()
     table = views.scores(results, about, entries, ("bleu",)).html() + _words(results)
     table += replace(views.scores(results, metrics=("chrf",)), notes=[]).html()
-    if all(row.ter is not None for row in results.rows):
+    if any(row.ter is not None for row in results.rows):
         ter = replace(views.scores(results, metrics=("ter",)), title="", notes=["TER counts edits: lower is better."])
         table += f"<details><summary>TER</summary>{ter.html()}</details>"
     return _section("", f'<div class="tiles">{shown}</div>\n{table}')

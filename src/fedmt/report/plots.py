@@ -184,12 +184,14 @@ def traffic(entries: Sequence[Entry], model: str, width: float) -> str:
         sizes[entry.direction, entry.round, entry.silo] += entry.bytes
     tall = {way: max(sum(sizes[way, at, silo] for silo in silos) for at in rounds) for way in ("up", "down")}
     narrow = width < 500
-    left, right = 46.0, width - 14 - max(width_of(silo, 11.5) for silo in silos)
     height, top = 320.0, 30.0
     unit, name = next(
         (u, n) for u, n in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")) if max(*tall.values(), 1) >= u
     )
     scale = nice([-tall["down"] / unit, tall["up"] / unit], height - 34, top, most=6, zero=True)
+    # Names too many to stand beside their bands are told by hovering, and by the table.
+    named = len(silos) * 12 <= scale(0) - top + 8
+    left, right = 46.0, width - (14 + max(width_of(silo, 11.5) for silo in silos) if named else 0)
     slot = (right - left) / len(rounds)
     bar = min(slot * 0.72, 64)
 
@@ -234,7 +236,7 @@ def traffic(entries: Sequence[Entry], model: str, width: float) -> str:
         if at in _few(rounds, 6 if narrow else 12):
             parts.append(say(x + bar / 2, height - 16, str(at), "tick", "middle"))
     parts.append(say((left + right) / 2, height - 1, "round", "axis", "middle"))
-    if len(last) * 12 <= scale(0) - top + 24:
+    if named:
         places = fan([y for _, y in last.values()], 12, top, scale(0) + 8)
         for (silo, (x, _)), y in zip(last.items(), places, strict=True):
             parts.append(say(x + 8, y + 4, silo, "label"))
