@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from fedmt.exchange.ledger import Entry, Totals
 from fedmt.exchange.selector import select
 from fedmt.federation.messages import Reply, Request, wire
 from fedmt.federation.silo import Silo
-from fedmt.federation.transport import Transport
+from fedmt.federation.transport import InProcess, Transport
 from fedmt.recipe import CodecFp16, CodecFp32, Recipe
 from tests.federation.toy import Federation, Meddling, Tensors, bits, recipe, same, start
 
@@ -92,6 +93,32 @@ def test_the_engine_does_not_depend_on_who_is_first(tmp_path: Path, seed: int, o
 
 def test_written_down_or_not_the_engine_is_the_same(tmp_path: Path) -> None:
     assert same(Federation(tmp_path).train(), Federation(None).train())
+
+
+def test_the_resident_engines_own_tensors_may_be_the_start() -> None:
+    settings = recipe(selector={"up": {"kind": "random", "share": 0.3}}, train={"keep": "best"})
+    federation = Federation(None, settings)
+    federation.learners[0].load(start())
+    live = dict(federation.learners[0].tensors())
+    assert same(federation.train(begin=live), Federation(None, settings).train())
+
+
+def test_no_more_than_one_reply_is_held_at_a_time() -> None:
+    alive: list[weakref.ref[Reply]] = []
+    most = 0
+
+    class Counting(InProcess):
+        def ask(self, requests: Any, deadline: float | None = None) -> Any:
+            nonlocal most
+            for reply in super().ask(requests, deadline):
+                alive.append(weakref.ref(reply))
+                most = max(most, sum(other() is not None for other in alive))
+                yield reply
+                del reply
+
+    Federation(None, goals=range(9), transport=Counting).train()
+    assert len(alive) == 27
+    assert most == 1
 
 
 def test_silos_of_a_round_share_one_payload() -> None:

@@ -292,7 +292,8 @@ class Coordinator:
     def _resume(self, shelf: Shelf, start: Mapping[str, Tensor]) -> _Course:
         state = shelf.get(_COURSE)
         if state is None:
-            return _Course(start)
+            # In one process these may be the resident engine's own, which silos will train.
+            return _Course({name: tensor.detach().clone() for name, tensor in start.items()})
         numbers = state.numbers
         if numbers["run"] != self._run:
             raise RunError(f"{shelf.folder}: belongs to the run {numbers['run']}, not to {self._run}")
