@@ -16,7 +16,7 @@ import pytest
 
 import fedmt
 from fedmt.errors import CorpusError, QuorumError, RecipeError
-from tests.cli.conftest import Call
+from tests.conftest import Call
 
 Raise = Callable[[BaseException], None]
 
@@ -137,10 +137,10 @@ def test_a_stop_without_anything_to_resume(call: Call, raising: Raise) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_the_program_in_one_line(number: signal.Signals, tmp_path: Path, engine: Path) -> None:
+def test_a_signal_stops_the_program_in_one_line(number: signal.Signals, tmp_path: Path, toy_engine: Path) -> None:
     """As Ctrl-C does at a terminal, and a batch system at the end of a job's time."""
     reader, writer = os.pipe()
-    program = [sys.executable, "-m", "fedmt", "translate", str(engine), "--output", str(tmp_path / "out")]
+    program = [sys.executable, "-m", "fedmt", "translate", str(toy_engine), "--output", str(tmp_path / "out")]
     with subprocess.Popen(program, stdin=reader, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         # The half-written output is there once the program waits for its first line.
         deadline = time.monotonic() + 60

@@ -18,7 +18,7 @@ from fedmt.cli.session import open_engine
 from fedmt.corpus.pairs import Direction
 from fedmt.errors import CorpusError
 from fedmt.recipe import Decode
-from tests.cli.conftest import Call
+from tests.conftest import Call
 
 
 @pytest.fixture
@@ -30,49 +30,49 @@ def stdin(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.BufferedWriter]:
         yield sink
 
 
-def test_stdin_goes_to_stdout_line_by_line(call: Call, run_folder: Path, stdin: io.BufferedWriter) -> None:
+def test_stdin_goes_to_stdout_line_by_line(call: Call, toy_run: Path, stdin: io.BufferedWriter) -> None:
     stdin.write(b"Die Datei fehlt.\n\nGuten Tag!\r\n")
     stdin.close()
-    done = call("translate", run_folder)
+    done = call("translate", toy_run)
     assert (done.code, done.err) == (0, "")
     assert done.out == "The file is missing.\n\nGood day!\n"
 
 
-def test_a_last_line_without_its_end_is_a_line(call: Call, run_folder: Path, stdin: io.BufferedWriter) -> None:
+def test_a_last_line_without_its_end_is_a_line(call: Call, toy_run: Path, stdin: io.BufferedWriter) -> None:
     stdin.write(b"Ja")
     stdin.close()
-    assert call("translate", run_folder).out.count("\n") == 1
+    assert call("translate", toy_run).out.count("\n") == 1
 
 
-def test_nothing_gives_nothing(call: Call, run_folder: Path, stdin: io.BufferedWriter) -> None:
+def test_nothing_gives_nothing(call: Call, toy_run: Path, stdin: io.BufferedWriter) -> None:
     stdin.close()
-    done = call("translate", run_folder)
+    done = call("translate", toy_run)
     assert (done.code, done.out) == (0, "")
 
 
-def test_a_file_gives_the_same_as_stdin(call: Call, run_folder: Path, here: Path, stdin: io.BufferedWriter) -> None:
+def test_a_file_gives_the_same_as_stdin(call: Call, toy_run: Path, here: Path, stdin: io.BufferedWriter) -> None:
     stdin.write((here / "text.de").read_bytes())
     stdin.close()
-    said = call("translate", run_folder).out
-    assert call("translate", run_folder, "--input", "text.de", "--output", "out/text.en").out == ""
+    said = call("translate", toy_run).out
+    assert call("translate", toy_run, "--input", "text.de", "--output", "out/text.en").out == ""
     assert (here / "out/text.en").read_text() == said
 
 
-def test_the_engines_own_folder_does_as_well_as_the_runs(call: Call, engine: Path, here: Path) -> None:
-    done = call("translate", engine, "--input", here / "text.de", "--beam", "2")
+def test_the_engines_own_folder_does_as_well_as_the_runs(call: Call, toy_engine: Path, here: Path) -> None:
+    done = call("translate", toy_engine, "--input", here / "text.de", "--beam", "2")
     assert done.out == (here / "text.en").read_text()
 
 
-def test_json_lines_hold_source_and_translation(call: Call, run_folder: Path, here: Path) -> None:
-    done = call("translate", run_folder, "-i", here / "text.de", "--json")
+def test_json_lines_hold_source_and_translation(call: Call, toy_run: Path, here: Path) -> None:
+    done = call("translate", toy_run, "-i", here / "text.de", "--json")
     assert [one["source"] for one in done.records] == (here / "text.de").read_text().splitlines()
     assert [one["translation"] for one in done.records] == (here / "text.en").read_text().splitlines()
 
 
-def test_the_beam_is_the_recipes_unless_another_is_asked_for(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_beam_is_the_recipes_unless_another_is_asked_for(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedmt.engine import decoder
 
-    engine, recipe = open_engine(str(run_folder))
+    engine, recipe = open_engine(str(toy_run))
     assert recipe is not None
     recipe = recipe.model_copy(update={"decode": Decode(beam=3)})
     seen: list[int] = []
@@ -88,18 +88,16 @@ def test_the_beam_is_the_recipes_unless_another_is_asked_for(run_folder: Path, m
     assert seen == [3, 5, 1]
 
 
-def test_a_broken_byte_is_told_with_its_line_and_what_came_before_is_out(
-    call: Call, run_folder: Path, here: Path
-) -> None:
+def test_a_broken_byte_is_told_with_its_line_and_what_came_before_is_out(call: Call, toy_run: Path, here: Path) -> None:
     (here / "bad.de").write_bytes(b"Ja\nn\xffin\n")
-    done = call("translate", run_folder, "--input", "bad.de")
+    done = call("translate", toy_run, "--input", "bad.de")
     assert done.code == 2
     assert done.err == "error: bad.de:2: byte 0xff at position 2 is not UTF-8; convert the text to UTF-8\n"
 
 
-def test_a_failed_output_leaves_no_half_file(call: Call, run_folder: Path, here: Path) -> None:
+def test_a_failed_output_leaves_no_half_file(call: Call, toy_run: Path, here: Path) -> None:
     (here / "bad.de").write_bytes(b"Ja\n" * 600 + b"\xff\n")
-    assert call("translate", run_folder, "--input", "bad.de", "--output", "out.en").code == 2
+    assert call("translate", toy_run, "--input", "bad.de", "--output", "out.en").code == 2
     assert sorted(path.name for path in here.iterdir()) == ["bad.de", "text.de", "text.en"]
 
 
@@ -152,9 +150,9 @@ def test_the_prompt_answers_until_it_is_left(
     assert capsys.readouterr().out == "en  GUTEN TAG!\n\n"
 
 
-def test_who_stops_reading_is_not_told_of_it(run_folder: Path, tmp_path: Path) -> None:
+def test_who_stops_reading_is_not_told_of_it(toy_run: Path, tmp_path: Path) -> None:
     (tmp_path / "many.de").write_text("Ja\n" * 3000)
-    program = [sys.executable, "-m", "fedmt", "translate", str(run_folder), "-i", str(tmp_path / "many.de")]
+    program = [sys.executable, "-m", "fedmt", "translate", str(toy_run), "-i", str(tmp_path / "many.de")]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -176,15 +174,15 @@ def test_who_stops_reading_is_not_told_of_it(run_folder: Path, tmp_path: Path) -
     ],
 )
 def test_the_direction_is_the_one_asked_for_or_the_only_one(
-    engine: Path, known: list[tuple[str, str]], asked: tuple[str, str] | None, chosen: tuple[str, str]
+    toy_engine: Path, known: list[tuple[str, str]], asked: tuple[str, str] | None, chosen: tuple[str, str]
 ) -> None:
-    loaded, _ = open_engine(str(engine))
+    loaded, _ = open_engine(str(toy_engine))
     loaded = loaded.describe(directions=tuple(Direction(*one) for one in known))
     assert translate.way("toy", loaded, Direction(*asked) if asked else None) == chosen
 
 
-def test_json_of_a_translation_is_not_escaped(run_folder: Path, here: Path, call: Call) -> None:
+def test_json_of_a_translation_is_not_escaped(toy_run: Path, here: Path, call: Call) -> None:
     (here / "a.de").write_text("Grüße\n", encoding="utf-8")
-    line = call("translate", run_folder, "-i", "a.de", "--json").out
+    line = call("translate", toy_run, "-i", "a.de", "--json").out
     assert '"Grüße"' in line
     assert json.loads(line)["source"] == "Grüße"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from fedmt.cli.session import From, Json, To, direction_of, show, write_line
+from fedmt.cli.session import From, Json, To, direction_of, show, whole, write_line
 from fedmt.errors import CommandError
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ def inspect(
     source: From = None,
     target: To = None,
     format: Format = None,
-    examples: Annotated[int, typer.Option("--examples", "-n", min=0, help="How many pairs to show.")] = 3,
+    examples: Annotated[
+        int, typer.Option("--examples", "-n", metavar="N", parser=whole(0), help="How many pairs to show.")
+    ] = 3,
     as_json: Json = False,
 ) -> None:
     """Count pairs, and say what each rule of cleaning would drop.
@@ -145,17 +147,16 @@ def listing(as_json: Json = False) -> None:
 
 
 def _inspect_file(name: str, direction: Direction, format: str | None, examples: int, as_json: bool) -> None:
-    from fedmt.corpus import silos
+    from fedmt.corpus import inspection
 
-    pairs = _pairs(name, direction, format, _listener(as_json))
-    found = silos.inspect(pairs, name, direction, examples=examples)
+    found = inspection.inspect(_pairs(name, direction, format, _listener(as_json)), direction, examples=examples)
     if as_json:
-        write_line({"event": "inspected", **asdict(found), "direction": str(direction)})
+        write_line({"event": "inspected", "source": name, **asdict(found), "direction": str(direction)})
         return
     source, target = direction
     typer.echo(f"{name}  {direction}")
-    typer.echo(f"  {found.read:,} pairs, {found.kept:,} kept; dropped: {_dropped(found.dropped)}")
-    typer.echo(f"  split by hash: {found.train:,} train, {found.dev:,} dev, {found.test:,} test")
+    typer.echo(f"  {found.pairs:,} pairs, {found.kept:,} kept; dropped: {_dropped(found.dropped)}")
+    typer.echo(f"  split by hash: {', '.join(f'{size:,} {kept}' for kept, size in found.sets.items())}")
     words, characters = found.mean_words, found.mean_characters
     for index, code in enumerate(direction):
         typer.echo(f"  {code}: {words[index]:.1f} words, {characters[index]:.1f} characters a sentence")

@@ -134,7 +134,7 @@ class Board:
         self._lock = threading.Lock()
         self._begun = self._turn_begun = self.clock()
         self._turn_from = 0.0
-        self._begun_phases: set[str] = set()
+        self._begun_models: set[str] = set()
         self._pace: dict[tuple[bool, str], float] = {}
 
     def tell(self, event: Event) -> None:
@@ -146,8 +146,11 @@ class Board:
             case events.Phase():
                 self.phase = event
                 self.fetching = self.decoding = None
-                self._begun_phases.add(event.name)
-                self._begin(event.model or event.name)
+                model = event.model or event.name
+                self._begun_models |= {model, _family(model)}
+                if _family(model) != _family(self.model):
+                    self._begin(model)
+                self.model, self.working = model, ""
             case events.Fetching():
                 self.fetching = event if event.bytes < event.of else None
             case events.Progress():
@@ -165,7 +168,9 @@ class Board:
             case events.Dropped():
                 self._row(event.model, event.silo).dropped = event.reason
             case events.Scored():
-                self._row(event.model, event.silo).bleu = event.bleu
+                # Elsewhere than at home, a model of one silo is not what this table is about.
+                if _home(event.model) in (None, event.silo):
+                    self._row(event.model, event.silo).bleu = event.bleu
 
     def _begin(self, model: str) -> None:
         self.model, self.rows, self.rounds, self.working = model, {}, 0, ""
@@ -209,24 +214,26 @@ class Board:
 
         Silos differ in size: before each has had a turn no number is made up for it.
         """
-        if not self.rounds or self.decoding is not None:
+        row = self.rows.get(self.working)
+        if not self.rounds or self.decoding is not None or row is None:
             return None
-        single = _family(self.model) in ("public", "combined")
-        known = set(self.rows) | (set() if single else self._silos())
-        if not single and len(known) < self.silos:
-            return None
-        here = 0.0
-        for who in known:
+        family, silos = _family(self.model), self._silos()
+        here, complete = 0.0, len(silos) >= self.silos
+        for who in {self.working} if family != "federated" else silos | set(self.rows):
             turn = self._turn(who)
             if turn is None:
                 return None
-            done = self.rows[who].done if who in self.rows else 0.0
-            here += turn * max(self.rounds - done, 0.0)
-        later = sum(rounds for phase, rounds in self.plan.items() if phase not in self._begun_phases)
-        paces = [self._pace[False, who] for who in self._silos()]
-        if later and (not paces or len(paces) < self.silos):
+            here += turn * max(self.rounds - (self.rows[who].done if who in self.rows else 0.0), 0.0)
+        if family == "federated" and not complete and len(self.rows) < self.silos:
+            return None
+        later = sum(rounds for phase, rounds in self.plan.items() if phase not in self._begun_models)
+        siblings = set()
+        if family in ("alone", "personal"):
+            siblings = {who for who in silos if f"{family}:{who}" not in self._begun_models}
+        if (later or family in ("alone", "personal")) and not complete:
             return here, False
-        return here + later * sum(paces), True
+        everyone = sum(self._pace[False, who] for who in silos)
+        return here + later * everyone + sum(self.plan[family] * self._pace[False, who] for who in siblings), True
 
     def _silos(self) -> set[str]:
         return {who for personal, who in self._pace if not personal and who not in ("public", "combined")}
@@ -384,7 +391,13 @@ def _lasting(event: Event) -> str | None:
 
 
 def _family(model: str) -> str:
-    return model.partition(":")[0]
+    """`alone` of `alone:clinic`, `chained` of `chained-2:clinic`."""
+    return model.partition(":")[0].partition("-")[0]
+
+
+def _home(model: str) -> str | None:
+    """The silo that a model belongs to, if it is one silo's."""
+    return (model.partition(":")[2] or None) if _family(model) in ("alone", "personal") else None
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from fedmt.recipe import Recipe
     from fedmt.report.tables import Table
 
-__all__ = ["From", "Json", "Quiet", "Session", "To", "direction_of", "open_engine", "show", "write_line"]
+__all__ = ["From", "Json", "Quiet", "Session", "To", "direction_of", "open_engine", "show", "whole", "write_line"]
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", metavar="", help="Every line on stdout is a JSON object.")]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Say nothing but errors.")]
@@ -45,6 +46,19 @@ def write_line(value: dict[str, Any]) -> None:
     """A line of `--json` output, there at once for who reads along."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
     sys.stdout.flush()
+
+
+def whole(least: int, most: int | None = None) -> Callable[[Any], int]:
+    """A parser of options, with messages of our own."""
+    allowed = f"a whole number from {least} to {most}" if most is not None else f"a whole number ≥ {least}"
+
+    def parse(value: Any) -> int:
+        text = str(value)
+        if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
+            raise typer.BadParameter(f"{text!r}; allowed: {allowed}")
+        return int(text)
+
+    return parse
 
 
 def show(table: Table) -> None:

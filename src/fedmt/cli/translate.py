@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from fedmt.cli.session import From, Json, To, direction_of, open_engine
+from fedmt.cli.session import From, Json, To, direction_of, open_engine, whole
 from fedmt.errors import CommandError, CorpusError
 from fedmt.events import Event, Note
 
@@ -27,7 +27,8 @@ EngineName: TypeAlias = Annotated[
     str, typer.Argument(metavar="RUN|ENGINE", help="A run's folder, an engine's folder, or a name on the hub.")
 ]
 Beam: TypeAlias = Annotated[
-    int | None, typer.Option("--beam", min=1, max=64, help="1 is greedy.", show_default="the recipe's")
+    int | None,
+    typer.Option("--beam", metavar="N", parser=whole(1, 64), help="1 is greedy.", show_default="the recipe's"),
 ]
 
 # So many lines are translated together: enough to sort them by length, few enough to see them come.

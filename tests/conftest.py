@@ -57,7 +57,7 @@ def moses(prefix: Path, copies: int = 1) -> None:
 
 
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def toy_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A toy engine that has learnt three sentences by heart."""
     from fedmt.corpus.pairs import Direction
     from fedmt.engine import engine, vocabulary
@@ -95,10 +95,10 @@ def _teach(model: Any, sources: list[list[int]], labels: list[list[int]], start:
 
 
 @pytest.fixture(scope="session")
-def run_folder(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def toy_run(toy_engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a finished run leaves for `translate` and `score`: a recipe with its test sets, and the engine."""
     folder = tmp_path_factory.mktemp("runs") / "toy"
-    shutil.copytree(engine, folder / "engine")
+    shutil.copytree(toy_engine, folder / "engine")
     (folder / "recipe.yaml").write_text(
         "name: toy\nengine: {size: toy}\npublic: {source: toy, pairs: 30}\n"
         "silos: {source: toy, silos: 2, pairs: 60}\ndecode: {longest: 20}\ncompute: {device: cpu, precision: fp32}\n"
