@@ -64,6 +64,8 @@ def test_curves_are_gathered_by_silo_and_family() -> None:
         {"model": "federated", "who": "b", "round": 1, "dev_loss": 9.0},
         {"model": "federated", "who": "b", "round": 2, "dev_loss": None},
         {"model": "public", "who": "public", "round": 1, "dev_loss": 4.0},
+        {"model": "chained-0:a", "who": "a", "round": 1, "dev_loss": 4.0},
+        {"model": "chained-0:a", "who": "a", "round": 2, "dev_loss": 3.0},
     ]
     found = plots.curves(records, ["a", "b"], "dev_loss", shift=-1)
     assert found == {"a": [plots.Curve("alone", [(0, 3.0), (1, 2.0)]), plots.Curve("federated", [(0, 3.0), (1, 1.5)])]}

@@ -46,6 +46,7 @@ def test_a_scale_from_zero_holds_zero() -> None:
 
 def test_decades_are_ticks_of_a_logarithm() -> None:
     assert Scale(200, 20_000, 0, 1, log=True).ticks() == [300, 1000, 3000, 10_000]
+    assert Scale(106, 292, 0, 1, log=True).ticks() == [150, 200, 250]
 
 
 @given(st.lists(st.floats(0, 300), max_size=12))

@@ -30,7 +30,8 @@ def page(folder: RunFolder) -> str:
         part(folder, results) for part in (_found, _by_silo, _learning, _gain, _bytes, _cross, _examples, _made, _again)
     ]
     about = folder.read_about()
-    dated = f" · {escape(about.started)}" if about and about.started else ""
+    began = about.started[:16].replace("T", " ") if about else ""
+    dated = f" · {escape(began)}" if began else ""
     head, said = f"{escape(name)}{dated}", " ".join(views.headline(results, folder))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

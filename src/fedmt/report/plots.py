@@ -13,7 +13,7 @@ from typing import Any
 from fedmt.exchange.ledger import Entry
 from fedmt.report.svg import Scale, drawing, element, fan, group, line, nice, path, say, settle, width_of
 from fedmt.report.tables import amount, count, number, signed, stars
-from fedmt.score.rows import MACRO, Average, Results, Row, family
+from fedmt.score.rows import FAMILIES, MACRO, Average, Results, Row, family
 
 __all__ = ["Curve", "curves", "dots", "gains", "panel", "traffic"]
 
@@ -49,7 +49,7 @@ def dots(results: Results, main: str, metric: str, title: str, width: float) -> 
 
     lane = 11
     height_of_row = 20 + lane * max(len(names) - 1, 1)
-    left = 14 if narrow else 14 + max(width_of(name, 13) for name, *_ in rows)
+    left = 14 if narrow else 14 + max(width_of(name, 13.5) for name, *_ in rows)
     right = width - (58 if narrow else 92)
     ends = [
         end
@@ -119,8 +119,10 @@ def curves(
     found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     for record in records:
         silo, round_, point = record.get("who", record.get("silo")), record.get("round"), record.get(value)
-        if silo in silos and round_ is not None and point is not None:
-            found[silo, family(str(record["model"]))][int(round_) + shift] = float(point)
+        model = family(str(record["model"]))
+        # A stage of a chain is no curve: each of its silos was trained on at another time.
+        if silo in silos and model in FAMILIES and round_ is not None and point is not None:
+            found[silo, model][int(round_) + shift] = float(point)
     by_silo: dict[str, list[Curve]] = {}
     for silo in silos:
         drawn = [
@@ -140,12 +142,12 @@ def panel(silo: str, drawn: Sequence[Curve], every: Mapping[str, Sequence[Curve]
     values = [point for curve in (c for some in every.values() for c in some) for _, point in curve.points]
     right = width - 12 - max(width_of(curve.model, 11.5) for some in every.values() for curve in some)
     down = nice(values, height - 28, 34, most=4)
-    across = Scale(min(rounds), max(rounds), 30, right)
+    across = Scale(min(rounds), max(rounds), 34, right)
     parts = [say(0, 13, silo, "name strong")]
     for tick in down.ticks():
         parts += [
-            line(30, down(tick), right, down(tick), "grid"),
-            say(24, down(tick) + 4, f"{tick:g}", "tick", "end"),
+            line(34, down(tick), right, down(tick), "grid"),
+            say(28, down(tick) + 4, f"{tick:g}", "tick", "end"),
         ]
     for round_ in _few(sorted(set(rounds)), 6):
         parts.append(say(across(round_), height - 10, str(round_), "tick", "middle"))

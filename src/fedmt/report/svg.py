@@ -77,8 +77,13 @@ class Scale:
     def ticks(self) -> list[float]:
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            found = [factor * 10.0**power for power in powers for factor in (1, 3)]
-            return [value for value in found if self.low <= value <= self.high]
+            found: list[float] = []
+            for factors in ((1, 3), (1, 2, 5), (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8)):
+                marks = sorted(factor * 10.0**power for power in powers for factor in factors)
+                found = [mark for mark in marks if self.low <= mark <= self.high]
+                if len(found) > 1:
+                    break
+            return found
         steps = round((self.high - self.low) / self.step) if self.step else 0
         return [round(self.low + index * self.step, 10) for index in range(steps + 1)]
 

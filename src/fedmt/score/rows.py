@@ -28,6 +28,7 @@ from fedmt.score.bootstrap import Samples
 from fedmt.score.statistics import METRICS, Statistics
 
 __all__ = [
+    "FAMILIES",
     "MACRO",
     "Average",
     "Bytes",
