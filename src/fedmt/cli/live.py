@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Board", "Lines", "Meter", "Throttle", "finish", "watch"]
 
 REDRAWS = 3
+BAR = 16
 Clock = Callable[[], float]
 
 
@@ -126,6 +127,7 @@ class Board:
     rounds: int = 0
     fetching: events.Fetching | None = None
     decoding: events.Progress | None = None
+    finals: dict[str, dict[str, float]] = field(default_factory=dict)
     working: str = ""
     up: int = 0
     down: int = 0
@@ -168,9 +170,10 @@ class Board:
             case events.Dropped():
                 self._row(event.model, event.silo).dropped = event.reason
             case events.Scored():
-                # Elsewhere than at home, a model of one silo is not what this table is about.
-                if _home(event.model) in (None, event.silo):
+                if event.round is not None:
                     self._row(event.model, event.silo).bleu = event.bleu
+                elif _home(event.model) in (None, event.silo):
+                    self.finals.setdefault(_family(event.model), {})[event.silo] = event.bleu
 
     def _begin(self, model: str) -> None:
         self.model, self.rows, self.rounds, self.working = model, {}, 0, ""
@@ -182,11 +185,10 @@ class Board:
         return self.rows.setdefault(who, Row())
 
     def _progress(self, event: events.Progress) -> None:
-        row = self._row(event.model, event.who)
         self.decoding = event if event.loss is None else None
         if event.loss is None:
-            self.working = event.who
             return
+        row = self._row(event.model, event.who)
         share = event.step / max(event.steps, 1)
         if event.who != self.working or event.round != row.round or event.step < row.step:
             # A resumed turn begins in its middle.
@@ -245,6 +247,10 @@ class Board:
                 parts.append(_bar_line(self.fetching.package, self.fetching.bytes, self.fetching.of))
             if self.rows:
                 parts.append(self._table())
+            if self.decoding is not None:
+                parts.append(Text(f"translating the test set of {self.decoding.who}", style="dim"))
+            if self.finals:
+                parts += [Text(), self._finals()]
             return Group(*parts)
 
     def _head(self) -> Text:
@@ -263,30 +269,52 @@ class Board:
         return text
 
     def _table(self) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        """Columns that nothing stands in yet are not drawn."""
+        table = _grid()
         table.add_column("silo")
         table.add_column("round", justify="right")
-        table.add_column("", width=16)
-        for title in ("loss", "dev loss", "BLEU", "sent", "received", "tokens/s"):
-            table.add_column(title, justify="right")
+        table.add_column("", width=BAR)
+        titles = ("loss", "dev loss", "BLEU", "sent", "received", "tokens/s")
+        cells = {who: _cells(row) for who, row in self.rows.items()}
+        shown = [index for index in range(len(titles)) if any(row[index] for row in cells.values())]
+        for index in shown:
+            table.add_column(titles[index], justify="right")
         for who, row in self.rows.items():
-            here = who == self.working
-            decoding = self.decoding if here and self.decoding is not None else None
-            step, steps = (decoding.step, decoding.steps) if decoding else (row.step, row.steps)
+            bar: RenderableType = ProgressBar(total=max(row.steps, 1), completed=row.step, width=BAR)
+            if row.dropped:
+                bar = Text(row.dropped, style="yellow", overflow="ellipsis", no_wrap=True)
             table.add_row(
-                Text(who, style="bold" if here else ""),
+                Text(who, style="bold" if who == self.working else ""),
                 f"{row.round}/{self.rounds}" if row.round and self.rounds else "",
-                Text(row.dropped, style="yellow", overflow="ellipsis")
-                if row.dropped
-                else ProgressBar(total=max(steps, 1), completed=step, width=16),
-                _number(row.loss, 3),
-                _number(row.dev, 3),
-                _number(row.bleu, 1),
-                amount(row.up) if row.up else "",
-                amount(row.down) if row.down else "",
-                f"{row.speed:,.0f}" if row.speed else "",
+                bar,
+                *(cells[who][index] for index in shown),
             )
         return table
+
+    def _finals(self) -> Table:
+        """BLEU on the test sets, as far as the models are finished."""
+        table = _grid()
+        table.add_column("BLEU on test")
+        for family in self.finals:
+            table.add_column(family, justify="right")
+        for silo in dict.fromkeys(silo for scores in self.finals.values() for silo in scores):
+            table.add_row(silo, *(_number(scores.get(silo), 1) for scores in self.finals.values()))
+        return table
+
+
+def _grid() -> Table:
+    return Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+
+
+def _cells(row: Row) -> list[str]:
+    return [
+        _number(row.loss, 3),
+        _number(row.dev, 3),
+        _number(row.bleu, 1),
+        amount(row.up) if row.up else "",
+        amount(row.down) if row.down else "",
+        f"{row.speed:,.0f}" if row.speed else "",
+    ]
 
 
 def _bar_line(name: str, done: int, of: int) -> Table:
@@ -310,14 +338,30 @@ class Lines:
         self._clock = clock
         self._every = every
         self._last = clock()
+        self._travelled: tuple[str, int, int] | None = None
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, events.Travelled):
+            what = f"{event.model}, round {event.round}" if event.round else f"{event.model}, to be scored"
+            same = self._travelled is not None and self._travelled[0] == what
+            up, down = self._travelled[1:] if self._travelled and same else (0, 0)
+            self._tell_travelled(keep=same)
+            self._travelled = (what, up + event.up_bytes, down + event.down_bytes)
+            return
+        self._tell_travelled()
         line = _line(event)
         passing = isinstance(event, (events.Progress, events.Fetching))
         if line is None or (passing and self._clock() - self._last < self._every):
             return
         self._last = self._clock()
         self._say(line)
+
+    def _tell_travelled(self, *, keep: bool = False) -> None:
+        """All silos of a round in one line."""
+        if self._travelled is not None and not keep:
+            what, up, down = self._travelled
+            self._say(f"{what}: silos sent {amount(up)} and received {amount(down)}")
+            self._travelled = None
 
 
 class Meter:
@@ -355,8 +399,7 @@ class Throttle:
 def _line(event: Event) -> str | None:
     match event:
         case events.Phase():
-            named = f" ({event.model})" if event.model and event.model != event.name else ""
-            return f"[{event.part}/{event.parts}] {event.name}{named}"
+            return f"[{event.part}/{event.parts}] {event.model or event.name}"
         case events.Fetching():
             return f"downloading {event.package}: {amount(event.bytes)} of {amount(event.of)}"
         case events.Progress():
@@ -367,9 +410,6 @@ def _line(event: Event) -> str | None:
             dev = f", dev loss {event.dev_loss:.3f}" if event.dev_loss is not None else ""
             took = f"{event.steps} steps in {duration(event.seconds)}"
             return f"{event.model}, round {event.round}, {event.who}: loss {event.train_loss:.3f}{dev}; {took}"
-        case events.Travelled():
-            sent = f"sent {amount(event.up_bytes)}, received {amount(event.down_bytes)}"
-            return f"{event.model}, round {event.round}, {event.silo}: {sent}"
         case events.Scored():
             when = f", round {event.round}" if event.round is not None else ""
             score = f"BLEU {event.bleu:.1f}, chrF {event.chrf:.1f} on {event.n} sentences"
