@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -103,3 +105,8 @@ def test_one_run_alone_has_a_table_too(run: RunFolder) -> None:
     found = compare([run])
     assert len(found.rows) == 4
     assert found.table().notes == []
+
+
+def test_every_number_can_be_written_as_json(run: RunFolder, other: RunFolder) -> None:
+    content = json.loads(json.dumps([asdict(one) for one in compare([run, other]).rows]))
+    assert content[1]["bleu_difference"].keys() == {"delta", "low", "high", "p"}

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from fedmt.report import views
 from fedmt.report.folder import RunFolder
 from fedmt.report.tables import Cell, Column, Table, amount, count, number, signed, stars
-from fedmt.score.rows import MACRO, Difference, Measured, Results, differ, order, own, same_test
+from fedmt.score.bootstrap import Difference
+from fedmt.score.rows import MACRO, Measured, Results, differ, order, own, same_test
 
 __all__ = ["Compared", "Comparison", "compare"]
 
@@ -94,7 +95,11 @@ def compare(folders: Sequence[RunFolder]) -> Comparison:
             gains: dict[str, Difference] = {}
             if place and not _unpaired(results[0], found, measured[0], measured[place]):
                 pair = own(measured[place], model), own(measured[0], model)
-                gains = {one.metric: one for one in differ(*pair, model, model) if one.silo == _whole(pair[0])}
+                gains = {
+                    one.metric: Difference(one.delta, one.low, one.high, one.p)
+                    for one in differ(*pair, model, model)
+                    if one.silo == _whole(pair[0])
+                }
             rows.append(
                 Compared(
                     run=name,
