@@ -248,11 +248,12 @@ class Train(Frozen):
     public_epochs: Annotated[int, Field(ge=0)] = Field(8, description="of the server, on the public text")
     epochs: Annotated[int, Field(ge=0)] = Field(1, description="of each silo, a round")
     personal_epochs: Annotated[int, Field(ge=0)] = Field(2, description="of each silo, after the last round")
-    batch_tokens: Annotated[int, Field(ge=16)] = Field(2500, description="on the longer side, padding counted")
+    batch_tokens: Annotated[int, Field(ge=16)] = Field(1500, description="on the longer side, padding counted")
     peak: Annotated[float, Field(gt=0)] | None = Field(None, description="learning rate; none: the engine's own")
     public_peak: Annotated[float, Field(gt=0)] | None = Field(None, description="the same, for the public text")
     schedule: Literal["inverse_sqrt", "linear", "constant"] = "inverse_sqrt"
     warmup: Annotated[int, Field(ge=0)] | None = Field(None, description="steps; none: the engine's own")
+    cooldown: Annotated[float, Field(ge=0, le=1)] = Field(0.3, description="share of all steps that end at rate 0")
     optimizer: Literal["kept", "fresh"] = Field("kept", description="a silo's moments between rounds")
     beta2: Annotated[float, Field(gt=0, lt=1)] = 0.98
     weight_decay: Annotated[float, Field(ge=0)] = 0.0

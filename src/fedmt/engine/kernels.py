@@ -112,11 +112,14 @@ def attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
+    position_bias: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     if scaling is None:
         scaling = query.size(-1) ** -0.5
     chance = dropout if module.training else 0.0
+    if position_bias is not None:
+        attention_mask = position_bias if attention_mask is None else position_bias + attention_mask
     if query.size(2) * key.size(2) > SHORT:
         out = F.scaled_dot_product_attention(query, key, value, attention_mask, chance, scale=scaling)
     else:

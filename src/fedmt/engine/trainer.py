@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +21,20 @@ from fedmt.corpus.batches import Batch, Examples, batches
 from fedmt.engine.device import Machine
 from fedmt.engine.engine import Engine
 from fedmt.engine.kernels import quick, smoothed_loss
+from fedmt.engine.steps import scaled
+from fedmt.errors import Failure
 from fedmt.recipe import Train
 
-__all__ = ["Fitted", "Report", "Saved", "Trainer", "rate"]
+__all__ = ["Begun", "Fitted", "Pace", "Report", "Saved", "Trainer", "pace", "rate"]
+
+Begun = Literal["random", "public", "pretrained"]
+"""What an engine has been through: nothing, training on public text from nothing, or somebody's pretraining."""
+
+PEAKS: dict[Begun, float] = {"random": 2e-3, "public": 5e-4, "pretrained": 5e-5}
+WARMUPS: dict[Begun, int] = {"random": 400, "public": 50, "pretrained": 100}
+WIDTH, STEEPEST = 256, 8e-6
+# So many steps in a row without a finite gradient are no bad batch but a lost training.
+HOPELESS = 20
 
 Report = Callable[[int, int, float, float], None]
 """Called now and then with the steps done, the steps of this fit, the loss of late, and tokens per second."""
@@ -48,14 +60,37 @@ class Fitted:
     seconds: float
 
 
-def rate(settings: Train, peak: float, warmup: int, step: int, total: int) -> float:
+@dataclass(frozen=True)
+class Pace:
+    """The highest learning rate, and the steps it takes to reach it."""
+
+    peak: float
+    warmup: int
+
+
+def pace(settings: Train, begun: Begun, total: int, width: int) -> Pace:
+    """How fast an engine of this width may learn in `total` steps, by what it has been through; the recipe's word first.
+
+    Random weights behind post-norm layers diverge when the rate rises too fast (measured at width 256: more than 8e-6 a
+    step; wider is worse), so a training too short for the whole rise stays below the peak.
+    """
+    peak = PEAKS[begun] * (math.sqrt(WIDTH / width) if begun == "random" else 1.0)
+    warmup = max(1, min(WARMUPS[begun], round(0.4 * total))) if settings.warmup is None else settings.warmup
+    if begun == "random":
+        peak = min(peak, STEEPEST * (WIDTH / width) ** 2 * max(1, warmup))
+    return Pace(peak if settings.peak is None else settings.peak, warmup)
+
+
+def rate(settings: Train, pace: Pace, step: int, total: int) -> float:
     """The learning rate of the `step`-th of `total` steps, counted from 1."""
-    rising = min(1.0, step / warmup) if warmup else 1.0
-    if settings.schedule == "constant":
-        return peak * rising
+    rising = min(1.0, step / pace.warmup) if pace.warmup else 1.0
     if settings.schedule == "linear":
-        return peak * min(rising, max(0.0, (total + 1 - step) / max(1, total + 1 - warmup)))
-    return peak * min(rising, math.sqrt(max(1, warmup) / step))
+        return pace.peak * min(rising, max(0.0, (total + 1 - step) / max(1, total + 1 - pace.warmup)))
+    cooling = settings.cooldown * total
+    level = min(1.0, max(0, total + 1 - step) / cooling) if cooling else 1.0
+    if settings.schedule == "inverse_sqrt":
+        level *= min(1.0, math.sqrt(max(1, pace.warmup) / step))
+    return pace.peak * rising * level
 
 
 class Trainer:
@@ -67,9 +102,10 @@ class Trainer:
         self.machine = machine
         self.pad = engine.vocabulary.pad
         self.start = engine.vocabulary.start
+        self.lost = 0
         own = dict(self.model.named_parameters())
         self.trained = {name: own[name] for name in (engine.tensors() if names is None else names)}
-        self.model.to(machine.device)  # type: ignore[arg-type]
+        self.model.to(machine.device)
 
     def steps(self, examples: Examples) -> int:
         """Steps of one epoch."""
@@ -81,8 +117,7 @@ class Trainer:
         *,
         epochs: int,
         seed: int,
-        peak: float,
-        warmup: int,
+        pace: Pace,
         total: int,
         saved: Saved | None = None,
         keep: Callable[[Saved], None] | None = None,
@@ -112,7 +147,7 @@ class Trainer:
                     ):
                         step += 1
                         for group in optimizer.param_groups:
-                            group["lr"] = rate(self.settings, peak, warmup, step, total)
+                            group["lr"] = rate(self.settings, pace, step, total)
                         loss = self._step(optimizer, batch)
                         loss_sum += loss
                         tokens += batch.target_tokens
@@ -142,7 +177,7 @@ class Trainer:
         return fitted, Saved(self._moments(optimizer), {"step": step})
 
     def loss(self, examples: Examples) -> float:
-        """Mean negative log-likelihood per target token, in fp32 and without smoothing: fit to choose a checkpoint by."""
+        """Mean negative log-likelihood per target token, in fp32 and unsmoothed: fit to choose a checkpoint by."""
         self.model.eval()
         total, tokens = 0.0, 0
         with torch.inference_mode():
@@ -165,10 +200,18 @@ class Trainer:
         weight, bias = self._head()
         kind = torch.bfloat16 if low else torch.float32
         loss = smoothed_loss(hidden.to(kind), weight.to(kind), bias, labels, self.settings.label_smoothing)
-        (loss / batch.target_tokens).backward()
-        if self.settings.clip is not None:
-            nn.utils.clip_grad_norm_(self.trained.values(), self.settings.clip)
-        optimizer.step()
+        torch.autograd.backward(loss / batch.target_tokens)
+        limit = math.inf if self.settings.clip is None else self.settings.clip
+        norm = nn.utils.clip_grad_norm_(self.trained.values(), limit)
+        if math.isfinite(norm):
+            self.lost = 0
+            optimizer.step()
+        else:
+            self.lost += 1
+            if self.lost == HOPELESS:
+                raise Failure(
+                    f"training diverged: {HOPELESS} steps in a row without a finite gradient; lower train.peak"
+                )
         optimizer.zero_grad()
         return float(loss.detach())
 
@@ -177,14 +220,13 @@ class Trainer:
         source, target = batch.source.to(self.machine.device), batch.target.to(self.machine.device)
         shifted = torch.cat([torch.full_like(target[:, :1], self.start), target[:, :-1]], 1)
         whole = bool((batch.source != self.pad).all())
-        out = self.model.get_submodule(self.model.base_model_prefix)(
-            input_ids=source,
-            attention_mask=None if whole else source.ne(self.pad).long(),
-            decoder_input_ids=shifted,
-            use_cache=False,
-        )
+        mask = None if whole else source.ne(self.pad).long()
+        encoded = self.model.get_encoder()(input_ids=source, attention_mask=mask).last_hidden_state
+        hidden: Tensor = self.model.get_decoder()(
+            input_ids=shifted, encoder_hidden_states=encoded, encoder_attention_mask=mask, use_cache=False
+        ).last_hidden_state
         real = target.ne(self.pad)
-        return out.last_hidden_state[real], target[real]
+        return scaled(self.model, hidden[real]), target[real]
 
     def _head(self) -> tuple[Tensor, Tensor | None]:
         head: nn.Linear = self.model.get_output_embeddings()

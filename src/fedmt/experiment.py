@@ -1,0 +1,329 @@
+"""One recipe becomes one run: text, engine, every model as a federation, scores, report.
+
+Even the baselines are federations, run by the same coordinator over the same silos: `alone` is a federation of one,
+`combined` of one that holds all text, `public` of the server alone. So what they share is code, not resemblance. Each
+model is trained, then scored at every silo, then forgotten; whatever is whole stands on disk, and a run that was killed
+goes on from there to the same end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from torch import Tensor
+
+from fedmt import files, reading
+from fedmt.corpus.batches import Examples
+from fedmt.corpus.pairs import Direction, Text
+from fedmt.corpus.silos import combine, gather
+from fedmt.engine import device
+from fedmt.engine import engine as engines
+from fedmt.engine.engine import Engine
+from fedmt.engine.trainer import Begun, Trainer
+from fedmt.engine.vocabulary import learn
+from fedmt.errors import RecipeError
+from fedmt.events import Event, Listener, Phase, Scored, Travelled, tell_all
+from fedmt.exchange.ledger import Ledger
+from fedmt.federation.coordinator import Coordinator
+from fedmt.federation.silo import Silo
+from fedmt.federation.transport import InProcess
+from fedmt.learner import SiloLearner, encoded
+from fedmt.recipe import CodecFp32, Failures, Recipe, Scratch, Selectors, Train
+from fedmt.report import card, html
+from fedmt.report.folder import About, Facts, RunFolder, versions
+from fedmt.score.bootstrap import from_tensors
+from fedmt.score.rows import Bytes, Measured, collect, write_measured
+
+__all__ = ["run"]
+
+Tensors = Mapping[str, Tensor]
+
+
+def run(recipe: Recipe, folder: Path, *, resume: bool = False, listen: Listener = lambda _: None) -> RunFolder:
+    """Carry out `recipe` in `folder`; with `resume`, go on where an earlier call was stopped."""
+    house = RunFolder(folder)
+    if resume and house.card.exists():
+        return house
+    if not house.recipe.exists():
+        files.write_text(house.recipe, reading.write(recipe))
+    clock = _Clock(house.checkpoints / "clock.json")
+    _Run(recipe, house, tell_all([listen, house.tell]), clock).through()
+    return house
+
+
+class _Clock:
+    """Seconds that the run took, those before it was stopped included."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._before = float(files.read_json(path)["seconds"]) if path.exists() else 0.0
+        self._begun = time.monotonic()
+
+    def seconds(self) -> float:
+        return self._before + time.monotonic() - self._begun
+
+    def keep(self) -> None:
+        files.write_json(self._path, {"seconds": self.seconds()})
+
+
+@dataclass
+class _Run:
+    recipe: Recipe
+    house: RunFolder
+    tell: Listener
+    clock: _Clock
+    measured: dict[tuple[str, str], Measured] = field(default_factory=dict)
+    phase: int = 0
+
+    def through(self) -> None:
+        recipe = self.recipe
+        self._begin("data")
+        self.machine = device.choose(recipe.compute)
+        for choice in self.machine.choices:
+            self.tell(choice)
+        self.text = gather(recipe, self.tell)
+        self._check_chain()
+        self.engine = self._first_engine()
+        self._about()
+        self.silos = self._learners()
+        names = [text.name for text in self.text.silos]
+        public = self._public()
+        baselines = recipe.baselines
+        if "public" in baselines:
+            self._score("public", public, names, travels=True)
+        if "alone" in baselines:
+            for name in names:
+                self._begin("alone", f"alone:{name}")
+                own = self._apart(f"alone:{name}", [name], public)
+                self._score(f"alone:{name}", own, names if recipe.score.cross else [name])
+        if "chained" in baselines:
+            self._begin("chained", "chained")
+            self._score("chained", self._chained(public), names)
+        if "combined" in baselines:
+            self._begin("combined", "combined")
+            self._score("combined", self._apart("combined", ["combined"], public), names)
+        self._begin("federated", "federated")
+        federated = self._federated(public, names)
+        self._score("federated", federated, names, travels=True)
+        if "personal" in baselines:
+            for name in names:
+                self._begin("personal", f"personal:{name}")
+                own = self._apart(f"personal:{name}", [name], federated, personal=True)
+                self._score(f"personal:{name}", own, names if recipe.score.cross else [name])
+        self._begin("report")
+        self._finish(federated)
+
+    # ── what there is ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self, name: str, model: str | None = None) -> None:
+        self.phase += 1
+        self.tell(
+            Phase(name, self.phase, len(list(_phases(self.recipe, self.text.silos if name != "data" else []))), model)
+        )
+        self.clock.keep()
+
+    def _check_chain(self) -> None:
+        chain, names = self.recipe.chain, [text.name for text in self.text.silos]
+        if chain is not None and sorted(chain) != sorted(names):
+            raise RecipeError(f"chain: must name each silo once; allowed: {', '.join(names)}")
+
+    def _first_engine(self) -> Engine:
+        """The engine before all training. What is random is written down: a resumed run begins from the same."""
+        recipe, kept = self.recipe, self.house.checkpoints / "first"
+        directions = tuple(dict.fromkeys(text.direction for text in (*self.text.silos, *self.text.public)))
+        if not isinstance(recipe.engine, Scratch):
+            found = engines.load(recipe.engine.pretrained, recipe.engine.revision)
+            return found.describe(directions=directions, recipe=recipe.name)
+        if files.restore_folder(kept):
+            return engines.load(kept)
+        pairs = (pair for text in self.text.public for pair in text.train)
+        vocabulary = learn(
+            (sentence for pair in pairs for sentence in pair),
+            recipe.engine.vocabulary,
+            sorted({direction.target for direction in directions}),
+            recipe.seed,
+            self.tell,
+        )
+        first = engines.scratch(recipe.engine, vocabulary, recipe.seed)
+        first = first.describe(directions=directions, recipe=recipe.name)
+        first.save(kept)
+        return first
+
+    def _about(self) -> None:
+        if self.house.about.exists():
+            return
+        facts = {
+            "origin": self.engine.about.origin,
+            "parameters": self.engine.parameters,
+            "vocabulary": self.engine.vocabulary.size,
+        }
+        public = combine(self.text.public, "public")
+        self.house.write_about(
+            About(
+                silos=[Facts.of(text) for text in self.text.silos],
+                public=_joined(public) if public else None,
+                versions=versions(),
+                engine=facts,
+                started=datetime.now(UTC).isoformat(timespec="seconds"),
+            )
+        )
+        for text in self.text.silos:
+            self.house.write_lines("source", text.name, [pair.source for pair in text.test])
+            self.house.write_lines("reference", text.name, [pair.target for pair in text.test])
+
+    def _learners(self) -> dict[str, SiloLearner]:
+        """One for each silo, and `combined`, which holds all their text; all train the one resident engine."""
+        recipe = self.recipe
+        self.trainer = Trainer(self.engine, recipe.train, self.machine)
+        begun: Begun = "pretrained"
+        if isinstance(recipe.engine, Scratch):
+            begun = "public" if recipe.train.public_epochs and self.text.public else "random"
+        made = {
+            text.name: self._learner(
+                text, *encoded(self.engine, [text], recipe.train.longest, self.tell), recipe, begun
+            )
+            for text in self.text.silos
+        }
+        if "combined" in recipe.baselines:
+            train = Examples.join([made[text.name].train for text in self.text.silos])
+            dev = Examples.join([made[text.name].dev for text in self.text.silos])
+            together = replace(self.text.silos[0], name="combined", train=[], dev=[], test=[])
+            made["combined"] = self._learner(together, train, dev, recipe, begun)
+        return made
+
+    def _learner(self, text: Text, train: Examples, dev: Examples, recipe: Recipe, begun: Begun) -> SiloLearner:
+        return SiloLearner(
+            text, train, dev, self.trainer, self.engine, self.machine, recipe, begun, self.tell, self.house.write_lines
+        )
+
+    # ── models ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _public(self) -> Tensors:
+        """The server's training on the public text, an epoch a round."""
+        train = self.recipe.train
+        start = {name: tensor.clone() for name, tensor in self.engine.tensors().items()}
+        if not self.text.public or not train.public_epochs:
+            return start
+        self._begin("public", "public")
+        begun: Begun = "random" if isinstance(self.recipe.engine, Scratch) else "pretrained"
+        changed = train.model_copy(update={"peak": train.public_peak, "optimizer": "kept", "patience": None})
+        plan = self._plain(changed)
+        texts = self.text.public
+        ids = encoded(self.engine, texts, train.longest, self.tell)
+        learner = self._learner(replace(texts[0], name="public"), *ids, plan, begun)
+        return self._coordinate("public", {"public": learner}, start, train.public_epochs, 1, plan)
+
+    def _apart(self, model: str, names: Sequence[str], start: Tensors, *, personal: bool = False) -> Tensors:
+        """A model that no text or tensor travelled for: a federation of one."""
+        train = self.recipe.train
+        rounds, epochs = (1, train.personal_epochs) if personal else (self.recipe.rounds, train.epochs)
+        learners = {name: self.silos[name] for name in names}
+        return self._coordinate(model, learners, start, rounds, epochs, self._plain(train), personal)
+
+    def _chained(self, start: Tensors) -> Tensors:
+        """Silo after silo, each a federation of one that begins where the one before ended."""
+        sizes = {text.name: len(text.train) for text in self.text.silos}
+        order = self.recipe.chain or sorted(sizes, key=lambda name: (-sizes[name], name))
+        for place, name in enumerate(order):
+            start = self._apart(f"chained-{place}:{name}", [name], start)
+        return start
+
+    def _federated(self, start: Tensors, names: Sequence[str]) -> Tensors:
+        recipe = self.recipe
+        silos = [Silo(name, self.silos[name], self.house.silos / name, recipe) for name in names]
+        ledger = Ledger(self.house.ledger)
+        coordinator = Coordinator(self._id, recipe, InProcess(silos), self.house.checkpoints, ledger, self.tell)
+        tensors = coordinator.train("federated", start, names, recipe.rounds, recipe.train.epochs)
+        for silo in silos:
+            silo.forget(self._id, "federated")
+        return tensors
+
+    def _coordinate(
+        self,
+        model: str,
+        learners: Mapping[str, SiloLearner],
+        start: Tensors,
+        rounds: int,
+        epochs: int,
+        plan: Recipe,
+        personal: bool = False,
+    ) -> Tensors:
+        """Train in this process with nothing left out, and without a word about bytes: none travel."""
+        silos = [Silo(name, learner, self.house.silos / name, plan) for name, learner in learners.items()]
+        ledger = Ledger(self._stayed(model))
+        coordinator = Coordinator(self._id, plan, InProcess(silos), self.house.checkpoints, ledger, self._untravelled)
+        tensors = coordinator.train(model, start, list(learners), rounds, epochs, personal)
+        for silo in silos:
+            silo.forget(self._id, model)
+        return tensors
+
+    def _score(self, model: str, tensors: Tensors, names: Sequence[str], *, travels: bool = False) -> None:
+        """At each silo, on its test set. `travels`: in a real federation these tensors would cross to be scored."""
+        plan = self.recipe if travels else self._plain(self.recipe.train)
+        path = self.house.ledger if travels else self._stayed(model)
+        silos = [Silo(name, self.silos[name], self.house.silos / name, plan) for name in names]
+        listen = self.tell if travels else self._untravelled
+        coordinator = Coordinator(self._id, plan, InProcess(silos), self.house.checkpoints, Ledger(path), listen)
+        for name, statistics in coordinator.score(model, tensors, list(names), "test").items():
+            value = Measured(*from_tensors(statistics, name))
+            self.measured[model, name] = value
+            scores = value.statistics.scores()
+            self.tell(Scored(model, name, "test", scores.bleu, scores.chrf, scores.n))
+
+    def _stayed(self, model: str) -> Path:
+        """A ledger of what would have travelled; nothing of it counts."""
+        return self.house.checkpoints / "stayed" / f"{model.replace(':', '.')}.jsonl"
+
+    def _plain(self, train: Train) -> Recipe:
+        """The recipe without what makes a federation cheap or careful: for models that stay in one place."""
+        changes = {"train": train, "codec": CodecFp32(), "selector": Selectors(), "failures": Failures()}
+        return self.recipe.model_copy(update=changes)
+
+    def _untravelled(self, event: Event) -> None:
+        if not isinstance(event, Travelled):
+            self.tell(event)
+
+    @property
+    def _id(self) -> str:
+        digest = hashlib.sha256(reading.write(self.recipe).encode()).hexdigest()[:12]
+        return f"{self.recipe.name[:40]}-{digest}"
+
+    # ── what comes of it ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _finish(self, federated: Tensors) -> None:
+        house = self.house
+        self.engine.load_tensors(federated)
+        self.engine.describe(origin=f"{self.engine.about.origin}, trained by fedmt").save(house.engine)
+        travelled = house.travelled()
+        directions = {text.name: str(text.direction) for text in self.text.silos}
+        bytes_ = Bytes(up=travelled.up_bytes, down=travelled.down_bytes)
+        against = self.recipe.score.against
+        results = collect(self.measured, directions, against, bytes_, round(self.clock.seconds(), 1))
+        write_measured(house.resamples, self.measured)
+        results.write(house.scores)
+        html.write(house)
+        card.write(house)
+        self.clock.keep()
+
+
+def _phases(recipe: Recipe, silos: Sequence[Text]) -> Iterator[str]:
+    yield "data"
+    if recipe.train.public_epochs:
+        yield "public"
+    for name in ("alone", "personal"):
+        if name in recipe.baselines:
+            yield from (f"{name}:{text.name}" for text in silos)
+    yield from (name for name in ("chained", "combined") if name in recipe.baselines)
+    yield from ("federated", "report")
+
+
+def _joined(texts: Sequence[Text]) -> Facts:
+    sizes = (sum(len(getattr(text, part)) for text in texts) for part in ("train", "dev", "test"))
+    train, dev, test = sizes
+    directions: list[Direction] = [text.direction for text in texts]
+    return Facts("public", ", ".join(map(str, directions)), train, dev, test, texts[0].licence, texts[0].origin)
