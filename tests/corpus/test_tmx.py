@@ -111,6 +111,12 @@ def test_no_pair_says_what_the_file_has(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["tu", "tuv", "seg"])
+def test_a_unit_inside_a_segment_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CorpusError, match=rf"memory\.tmx:1: <{name}> inside a <seg>"):
+        one(tmp_path, f"a<{name}>b</{name}>")
+
+
 @pytest.mark.slow
 def test_a_large_memory_is_read_in_constant_memory_at_half_the_speed_of_bare_lxml() -> None:
     bench = Path(__file__).parents[2] / "bench" / "tmx.py"

@@ -18,6 +18,7 @@ from fedmt.corpus.pairs import Direction, Pair
 __all__ = ["pairs"]
 
 _NATIVE = frozenset({"bpt", "ept", "ph", "it", "ut"})
+_UNITS = frozenset({"tu", "tuv", "seg"})
 _NEVER = 1 << 30
 
 
@@ -66,8 +67,10 @@ class _Units:
             parser.StartElementHandler = start
 
         def start(name: str, attributes: dict[str, str]) -> None:
-            nonlocal place, within, hidden
-            if name == "seg":
+            nonlocal place, within
+            if within:
+                inline(name, attributes)
+            elif name == "seg":
                 if place is not None:
                     within = True
                     parser.CharacterDataHandler = append
@@ -76,7 +79,12 @@ class _Units:
                 place = places[attributes.get("xml:lang") or attributes.get("lang") or ""]
             elif name == "tu":
                 finish()
-            elif within and (hidden or name in _NATIVE):
+
+        def inline(name: str, attributes: dict[str, str]) -> None:
+            nonlocal hidden
+            if name in _UNITS:
+                raise markup.Refusal(f"<{name}> inside a <seg>")
+            if hidden or name in _NATIVE:
                 hidden += 1
                 parser.CharacterDataHandler = None
                 if attributes.get("type") in markup.BREAKS:
