@@ -172,22 +172,18 @@ class Coordinator:
         return scores
 
     def _one_round(self, plan: _Plan, course: _Course) -> _Course:
-        recipe, round = self._recipe, course.round + 1
-        base, whole = course.tensors, list(course.tensors)
+        recipe, base, round = self._recipe, course.tensors, course.round + 1
         down = recipe.selector.down
-        part = whole if isinstance(down, SelectAll) else select(down, base, recipe.seed, round, "")
-        known = {silo: silo in course.known for silo in plan.silos}
-        payloads = {
-            knows: codec.encode({name: base[name] for name in (part if knows else whole)}, recipe.codec)
-            for knows in sorted({knows and part != whole for knows in known.values()})
-        }
+        part = list(base) if isinstance(down, SelectAll) else select(down, base, recipe.seed, round, "")
+        # A part is enough only for a silo that holds the rest. All who are sent the same share one payload.
+        encoded: dict[int, memoryview] = {}
         requests, counts = [], {}
         for silo in plan.silos:
-            knows = known[silo] and part != whole
-            names = part if knows else whole
+            names = part if silo in course.known else list(base)
+            if len(names) not in encoded:
+                encoded[len(names)] = codec.encode({name: base[name] for name in names}, recipe.codec)
             counts[silo] = (sum(base[name].numel() for name in names), len(names))
-            requests.append(self._request(plan, round, FIT, silo, payloads[knows], plan.epochs))
-        del payloads
+            requests.append(self._request(plan, round, FIT, silo, encoded[len(names)], plan.epochs))
         fold, tally, told = Fold(), _Tally(), set[str]()
 
         def read(reply: Reply) -> Update:
