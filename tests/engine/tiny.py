@@ -7,6 +7,7 @@ import io
 import json
 import random
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from transformers import (
     M2M100ForConditionalGeneration,
     MarianConfig,
     MarianMTModel,
+    MarianTokenizer,
     MBart50Tokenizer,
     MBartConfig,
     MBartForConditionalGeneration,
@@ -197,7 +199,13 @@ def vocabulary_codes(family: str) -> tuple[str, ...]:
 
 
 def taught(
-    model: PreTrainedModel, sources: list[list[int]], labels: list[list[int]], start: int, pad: int, rate: float
+    model: PreTrainedModel,
+    sources: list[list[int]],
+    labels: list[list[int]],
+    start: int,
+    pad: int,
+    rate: float,
+    steps: int,
 ) -> None:
     """A few steps by heart, so that translations differ and end, as those of random weights do not."""
 
@@ -209,11 +217,11 @@ def taught(
     shifted = torch.cat([torch.full((len(labels), 1), start), target[:, :-1].clamp_min(0)], dim=1)
     optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=rate)
     model.train()
-    for _ in range(25):
+    for _ in range(steps):
         logits = model(input_ids=source, attention_mask=source != pad, decoder_input_ids=shifted).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten())
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     model.eval()
 
@@ -230,6 +238,12 @@ def learnt(kind: str) -> engine.Engine:
     made = engine.load(folder(kind))
     sources = made.vocabulary.encode_source(SENTENCES[:24], DIRECTION)
     labels = made.vocabulary.encode_target(SENTENCES[50:74], DIRECTION)
-    rate = 0.003 if kind == "scratch" else 0.02
-    taught(made.model, sources, labels, made.vocabulary.prefix(DIRECTION)[0], made.vocabulary.pad, rate)
+    rate, steps = (0.005, 40) if kind == "scratch" else (0.02, 25)
+    taught(made.model, sources, labels, made.vocabulary.prefix(DIRECTION)[0], made.vocabulary.pad, rate, steps)
     return made
+
+
+def marian(folder: Path) -> MarianTokenizer:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it recommends sacremoses, which it then does not use
+        return MarianTokenizer.from_pretrained(folder)

@@ -153,6 +153,10 @@ def _kept(states: Tensor) -> Tensor:
 class _Whole(DynamicLayer):  # type: ignore[misc]
     """The source's keys and values: written once."""
 
+    keys: Tensor
+    values: Tensor
+    is_initialized: bool
+
     def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         # In one piece, or every step would copy them to be so.
         self.keys, self.values = _kept(keys).contiguous(), _kept(values).contiguous()
@@ -166,12 +170,17 @@ class _Whole(DynamicLayer):  # type: ignore[misc]
 class _Growing(DynamicLayer):  # type: ignore[misc]
     """The target's keys and values: a place more at each step."""
 
+    keys: Tensor
+    values: Tensor
+    is_initialized: bool
+    _store: Tensor
+
     def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         keys, values = _kept(keys), _kept(values)
         done = self.keys.shape[2] if self.is_initialized else 0
         length = done + keys.shape[2]
         if not self.is_initialized or length > self._store.shape[3]:
-            rows, heads, _, width = keys.shape
+            rows, heads, _new, width = keys.shape
             store = keys.new_empty(2, rows, heads, length + ROOM, width)
             if done:
                 store[:, :, :, :done] = self._store[:, :, :, :done]
