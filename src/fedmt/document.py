@@ -109,7 +109,9 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     plain = any(pattern.fullmatch(text) for pattern in (_INT, _FLOAT, _BOOL, _NULL))
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if plain else None)
+    # What is not printable stands escaped: some of it would be folded away as a line's end.
+    style = '"' if not text.isprintable() else "'" if plain else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _text)
