@@ -45,6 +45,14 @@ def test_spaces_are_single_and_accents_composed() -> None:
     assert pieces.tidy("  Fu\u0308r \u00a0 dich\n") == "Für dich"
 
 
+@pytest.mark.parametrize("kind", ["scratch", "nllb"])
+def test_bytes_that_were_no_text_do_not_stop_a_translation(kind: str) -> None:
+    """What Python makes of a broken line on the standard input."""
+    broken = b"abc \xff def".decode("utf-8", "surrogateescape")
+    ours = read(tiny.folder(kind))
+    assert ours.encode_source([broken], TO_ENGLISH) == ours.encode_source(["abc \ufffd def"], TO_ENGLISH)
+
+
 def test_the_same_text_gives_the_same_pieces_and_other_text_gives_others() -> None:
     again = vocabulary.learn(iter(tiny.SENTENCES), 420, ["de", "en"], seed=1)
     assert (again.files, again.hash) == (LEARNT.files, LEARNT.hash)

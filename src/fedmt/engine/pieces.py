@@ -11,6 +11,7 @@ import io
 import json
 import math
 import random
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -30,9 +31,12 @@ BYTES = 256
 COVERAGE = 0.9995
 LARGEST_SAMPLE = 2_000_000
 LONGEST = 512
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def tidy(text: str) -> str:
+    """Composed, with single spaces; half of a surrogate pair, which no encoder takes, becomes the replacement mark."""
+    text = _SURROGATE.sub("\ufffd", text)
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
