@@ -270,6 +270,8 @@ RUNS: list[Case] = [
     ("out holds another run", occupied, r"--out: run holds a run already; go on with it by --resume"),
     ("resumed with another recipe", another, r"--resume: run was begun with another recipe: name was toy and is courts"),
     ("out holds something else", filled, r"--out: thesis is not empty and holds no run"),
+    ("out lies in a file", lambda p: ["run", p.recipe(), "--out", "text.de/run"], r"text\.de/run: Not a directory"),
+    ("name too long", args("run", "a" * 5000), r"aaa: File name too long"),
     ("out is a file", lambda p: ["run", p.recipe(), "--out", "text.de"], r"--out: text\.de is a file"),
 ]  # fmt: skip
 

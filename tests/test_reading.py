@@ -371,7 +371,7 @@ def test_aliases_do_not_grow_without_bound() -> None:
 
 
 def test_a_corpus_given_for_a_recipe_is_not_read_whole() -> None:
-    assert mistake("x" * 2_000_000) == "courts.yaml: is 2 MB; a recipe has at most 1 MB"
+    assert mistake("x" * 2_000_000) == "courts.yaml: is too large for a recipe, which has at most 1 MB"
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:

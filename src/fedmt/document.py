@@ -76,7 +76,7 @@ Loader.add_implicit_resolver(_MERGE, re.compile(r"^<<$"), ["<"])
 def compose(text: str | bytes, name: str) -> Document:
     """The document that `text` holds. Every mistake that keeps it from being read is reported at once."""
     if len(text) > LARGEST:
-        raise RecipeError(f"{name}: is {len(text) / 1e6:.0f} MB; a recipe has at most {LARGEST / 1e6:.0f} MB")
+        raise RecipeError(f"{name}: is too large for a recipe, which has at most {LARGEST / 1e6:.0f} MB")
     document = Document(name)
     try:
         loader = Loader(_decode(text, name))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -103,7 +104,8 @@ def call(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.filename is None:
             return _unexpected(session, error)
-        return _tell(session, error, [f"{os.fsdecode(error.filename)}: {error.strerror}"], 1)
+        code = 2 if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG) else 1
+        return _tell(session, error, [f"{os.fsdecode(error.filename)[:200]}: {error.strerror}"], code)
     except Exception as error:
         return _unexpected(session, error)
 
