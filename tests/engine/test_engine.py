@@ -290,12 +290,28 @@ def test_a_folder_that_is_not_there_is_not_asked_of_the_hub(name: str, monkeypat
         engine.load(name)
 
 
-def test_without_the_hub_a_name_gives_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(*_: object, **__: object) -> None:
-        raise LocalEntryNotFoundError("no\nnetwork")
+def test_a_name_beside_folders_that_are_here_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EngineError, match="runs/demo: no such folder"):
+        engine.load("runs/demo")
 
-    monkeypatch.setattr(engine, "snapshot_download", unreachable)
-    with pytest.raises(FetchError, match="a/b: not a folder here, and the hub cannot be reached: no network"):
+
+@pytest.mark.parametrize(
+    ("trouble", "kind", "message"),
+    [
+        (LocalEntryNotFoundError("no\nnetwork"), EngineError, "neither a folder here nor fetched before"),
+        (OSError("disk\nfull"), FetchError, "cannot be fetched from the Hugging Face hub: disk full"),
+    ],
+)
+def test_what_the_hub_does_not_give_is_one_line(
+    trouble: Exception, kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise trouble
+
+    monkeypatch.setattr(engine, "snapshot_download", fail)
+    with pytest.raises(kind, match=f"^a/b: {message}.*$"):
         engine.load("a/b")
 
 

@@ -14,7 +14,13 @@ from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from torch import Tensor, nn
 from transformers import (
     GenerationConfig,
@@ -241,14 +247,22 @@ def _folder(name: str | Path, revision: str | None) -> Path:
         if not (folder / "config.json").is_file():
             raise EngineError(f"{name}: is no engine's folder: it has no config.json")
         return folder
-    if folder.is_absolute() or str(name).startswith((".", "~")) or str(name).count("/") > 1:
+    beside = folder.parent != Path() and folder.parent.is_dir()
+    if folder.is_absolute() or str(name).startswith((".", "~")) or str(name).count("/") > 1 or beside:
         raise EngineError(f"{name}: no such folder; an engine is a folder or a name on the Hugging Face hub")
     try:
         return Path(snapshot_download(str(name), revision=revision, allow_patterns=_WANTED, ignore_patterns=["*/*"]))
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise EngineError(f"{name}: neither a folder nor a name on the Hugging Face hub") from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise FetchError(f"{name}: not a folder here, and the hub cannot be reached: {_one_line(error)}") from error
+    except RevisionNotFoundError as error:
+        raise EngineError(f"{name}: the Hugging Face hub has no revision {revision} of it") from error
+    except LocalEntryNotFoundError as error:
+        # More often a name mistyped than a network lost; the line says both.
+        raise EngineError(
+            f"{name}: neither a folder here nor fetched before, and the Hugging Face hub cannot be reached"
+        ) from error
+    except (HfHubHTTPError, OSError) as error:
+        raise FetchError(f"{name}: cannot be fetched from the Hugging Face hub: {_one_line(error)}") from error
 
 
 def _about(folder: Path, origin: str) -> About:
