@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import io
 import json
 import random
+import shutil
 import tempfile
 import warnings
 from pathlib import Path
@@ -229,7 +231,9 @@ def taught(
 @functools.cache
 def folder(kind: str) -> Path:
     """One folder of each kind for all tests; they do not write into it."""
-    return make(kind, Path(tempfile.mkdtemp(prefix="tiny-")) / kind)
+    root = tempfile.mkdtemp(prefix="tiny-")
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    return make(kind, Path(root) / kind)
 
 
 @functools.cache
