@@ -66,7 +66,7 @@ Files: TypeAlias = Annotated[
 class Scratch(Frozen):
     """An engine of random weights, and a vocabulary learnt from the public text."""
 
-    architecture: Literal["marian"] = "marian"
+    architecture: Literal["marian"] = Field("marian", description="the model's kind")
     size: Literal["toy", "small", "base"] = Field(
         "small", description="toy: 64 wide, 2+2 layers; small: 256, 3+3; base: 512, 6+6"
     )
@@ -92,8 +92,8 @@ Engine: TypeAlias = Scratch | Pretrained
 class Sets(Frozen):
     """Files in one direction: either `data`, split by hash, or explicit `train` with `dev` and `test`; or both."""
 
-    from_: Language = Field(alias="from")
-    to: Language
+    from_: Language = Field(alias="from", description="the source's language")
+    to: Language = Field(description="the target's language")
     data: Files | None = Field(None, description="split by hash into all three sets")
     train: Files | None = Field(None, description="all of it trains")
     dev: Files | None = Field(None, description="taken as it is, besides what `data` gives")
@@ -113,22 +113,28 @@ class Sets(Frozen):
 
 
 class FileSilo(Sets):
+    """One organisation, by its own files in one direction. The list holds one such mapping a silo."""
+
     name: Name = Field(description="what the silo is called in every table")
 
 
 class FilePublic(Sets):
-    pass
+    """Files in one direction."""
 
 
 class PypiPublic(Frozen):
+    """The catalogue of one PyPI package."""
+
     source: Literal["pypi"]
     name: Name = Field(description="one of the packages of `fedmt data list`")
-    from_: Language = Field("de", alias="from")
-    to: Language = "en"
+    from_: Language = Field("de", alias="from", description="the source's language")
+    to: Language = Field("en", description="the target's language")
     limit: Annotated[int, Field(ge=1)] | None = Field(None, description="at most so many training pairs")
 
 
 class ToyPublic(Frozen):
+    """Everyday sentences in the languages of the toy silos."""
+
     source: Literal["toy"]
     pairs: Annotated[int, Field(ge=10)] = Field(2000, description="in all directions together, before the split")
 
@@ -185,6 +191,8 @@ class Split(Frozen):
 
 
 class PartAll(Frozen):
+    """The whole engine."""
+
     kind: Literal["all"] = "all"
 
 
@@ -192,6 +200,8 @@ Part: TypeAlias = PartAll
 
 
 class SelectAll(Frozen):
+    """Every tensor of the part."""
+
     kind: Literal["all"] = "all"
 
 
@@ -211,10 +221,14 @@ class Selectors(Frozen):
 
 
 class CodecFp32(Frozen):
+    """Four bytes a number; nothing is lost."""
+
     kind: Literal["fp32"] = "fp32"
 
 
 class CodecFp16(Frozen):
+    """Two bytes a number, rounded; what is too large becomes the largest."""
+
     kind: Literal["fp16"]
 
 
@@ -264,7 +278,7 @@ class Train(Frozen):
     beta2: Annotated[float, Field(gt=0, lt=1)] = Field(0.98, description="of AdamW; its β₁ is 0.9")
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="of AdamW")
     clip: Annotated[float, Field(gt=0)] | None = Field(1.0, description="largest norm of a gradient; none: not clipped")
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="in training; losses told are plain")
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="in training; a dev loss has none")
     longest: Annotated[int, Field(ge=4)] = Field(200, description="tokens; longer pairs are left out of training")
     patience: Annotated[int, Field(ge=1)] | None = Field(None, description="rounds without a better dev loss")
     keep: Literal["last", "best"] = Field("last", description="the last round's engine, or that of the lowest dev loss")
