@@ -17,11 +17,15 @@ Ids = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Batch:
-    """`source` and `target` are padded with `pad`; a target ends in the end-of-sentence id."""
+    """`source` and `target` are padded with `pad`; a target ends in the end-of-sentence id.
+
+    `start` has, for each pair, what the decoder reads first; None: what the engine always begins with.
+    """
 
     source: Tensor
     target: Tensor
     target_tokens: int
+    start: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -33,22 +37,33 @@ class Examples:
     source_ends: NDArray[np.int64]
     target_ends: NDArray[np.int64]
     left_out: int = 0
+    starts: Ids | None = None
 
     @classmethod
     def of(
-        cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]], longest: int | None = None
+        cls,
+        sources: Iterable[Sequence[int]],
+        targets: Iterable[Sequence[int]],
+        longest: int | None = None,
+        start: int | None = None,
     ) -> Examples:
-        """Pairs longer than `longest` on either side are left out, and counted."""
+        """Pairs longer than `longest` on either side are left out, and counted.
+
+        `start` is what the decoder reads before each of these targets: in some engines it names their language.
+        """
         kept = [(s, t) for s, t in zip(sources, targets, strict=True)]
         whole = len(kept)
         if longest is not None:
             kept = [(s, t) for s, t in kept if max(len(s), len(t)) <= longest]
         source, source_ends = _flat(s for s, _ in kept)
         target, target_ends = _flat(t for _, t in kept)
-        return cls(source, target, source_ends, target_ends, whole - len(kept))
+        starts = None if start is None else np.full(len(kept), start, dtype=np.int32)
+        return cls(source, target, source_ends, target_ends, whole - len(kept), starts)
 
     @classmethod
     def join(cls, several: Sequence[Examples]) -> Examples:
+        starts = [e.starts for e in several if e.starts is not None]
+        assert len(starts) in (0, len(several))
         shifts = [np.cumsum([0] + [len(getattr(e, side)) for e in several[:-1]]) for side in ("source", "target")]
         return cls(
             np.concatenate([e.source for e in several]),
@@ -56,6 +71,7 @@ class Examples:
             np.concatenate([e.source_ends + shift for e, shift in zip(several, shifts[0], strict=True)]),
             np.concatenate([e.target_ends + shift for e, shift in zip(several, shifts[1], strict=True)]),
             sum(e.left_out for e in several),
+            np.concatenate(starts) if starts else None,
         )
 
     def __len__(self) -> int:
@@ -72,7 +88,8 @@ class Examples:
     def batch(self, indices: NDArray[np.int64], pad: int) -> Batch:
         source = _padded(self.source, self.source_ends, indices, pad)
         target = _padded(self.target, self.target_ends, indices, pad)
-        return Batch(source, target, int(self.target_lengths[indices].sum()))
+        start = None if self.starts is None else torch.from_numpy(self.starts[indices].astype(np.int64))
+        return Batch(source, target, int(self.target_lengths[indices].sum()), start)
 
 
 def plan(
