@@ -8,6 +8,7 @@
     │   ├── EngineError       an engine's folder or name
     │   └── RunError          a run's folder
     └── Failure               the input was right, the work failed  → exit code 1, one line
+        ├── Diverged          training has left the finite numbers
         ├── FetchError        something could not be downloaded
         ├── QuorumError       too few silos answered
         └── Refused           an update that the coordinator will not fold
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 __all__ = [
     "CommandError",
     "CorpusError",
+    "Diverged",
     "EngineError",
     "Failure",
     "FedmtError",
@@ -69,6 +71,10 @@ class RunError(InputError):
 
 
 class Failure(FedmtError):
+    pass
+
+
+class Diverged(Failure):
     pass
 
 

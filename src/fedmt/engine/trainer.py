@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedmt.corpus.batches import Batch, Examples, batches
+from fedmt.corpus.batches import Batch, Examples, batches, plan
 from fedmt.engine.device import Machine
 from fedmt.engine.engine import Engine
 from fedmt.engine.kernels import quick, smoothed_loss
 from fedmt.engine.steps import scaled
-from fedmt.errors import Failure
+from fedmt.errors import Diverged
 from fedmt.recipe import Train
 
 __all__ = ["Begun", "Fitted", "Pace", "Report", "Saved", "Trainer", "pace", "rate"]
@@ -69,7 +69,7 @@ class Pace:
 
 
 def pace(settings: Train, begun: Begun, total: int, width: int) -> Pace:
-    """How fast an engine of this width may learn in `total` steps, by what it has been through; the recipe's word first.
+    """How fast an engine of this width may learn in `total` steps, by what it has been through; the recipe goes first.
 
     Random weights behind post-norm layers diverge when the rate rises too fast (measured at width 256: more than 8e-6 a
     step; wider is worse), so a training too short for the whole rise stays below the peak.
@@ -102,14 +102,13 @@ class Trainer:
         self.machine = machine
         self.pad = engine.vocabulary.pad
         self.start = engine.vocabulary.start
-        self.lost = 0
         own = dict(self.model.named_parameters())
         self.trained = {name: own[name] for name in (engine.tensors() if names is None else names)}
         self.model.to(machine.device)
 
     def steps(self, examples: Examples) -> int:
         """Steps of one epoch."""
-        return sum(1 for _ in self._plan(examples, 0))
+        return len(plan(examples.source_lengths, examples.target_lengths, self.settings.batch_tokens, 0))
 
     def fit(
         self,
@@ -123,16 +122,20 @@ class Trainer:
         keep: Callable[[Saved], None] | None = None,
         report: Report | None = None,
     ) -> tuple[Fitted, Saved]:
-        """Train for so many epochs; `total` is the steps of the whole training, of which this fit is a part."""
+        """Train for so many epochs; `total` is the steps of the whole training, of which this fit is a part.
+
+        A step whose gradient is not finite changes nothing, and its tokens do not count.
+        """
         optimizer = self._optimizer(saved)
         numbers = dict(saved.numbers) if saved else {}
         step = int(numbers.get("step", 0))
         if saved and saved.inside:
             first, done = int(numbers["epoch"]), int(numbers["batch"])
             loss_sum, tokens, seconds = numbers["loss_sum"], int(numbers["tokens"]), numbers["seconds"]
+            lost = int(numbers["lost"])
             self._restore(saved)
         else:
-            first, done, loss_sum, tokens, seconds = 0, 0, 0.0, 0, 0.0
+            first, done, lost, loss_sum, tokens, seconds = 0, 0, 0, 0.0, 0, 0.0
             torch.manual_seed(seed)
         before = step - int(numbers.get("fit_steps", 0))
         self.model.train()
@@ -149,13 +152,18 @@ class Trainer:
                         for group in optimizer.param_groups:
                             group["lr"] = rate(self.settings, pace, step, total)
                         loss = self._step(optimizer, batch)
-                        loss_sum += loss
-                        tokens += batch.target_tokens
-                        late_loss, late_tokens = late_loss + loss, late_tokens + batch.target_tokens
                         late_read += batch.target_tokens + int((batch.source != self.pad).sum())
+                        if loss is None:
+                            lost += 1
+                            self._check_lost(lost)
+                        else:
+                            lost = 0
+                            loss_sum, tokens = loss_sum + loss, tokens + batch.target_tokens
+                            late_loss, late_tokens = late_loss + loss, late_tokens + batch.target_tokens
                         now = time.perf_counter()
                         if report and now - reported > 0.5:
-                            report(step - before, epochs * of, late_loss / late_tokens, late_read / (now - reported))
+                            late = late_loss / late_tokens if late_tokens else math.nan
+                            report(step - before, epochs * of, late, late_read / (now - reported))
                             reported, late_loss, late_tokens, late_read = now, 0.0, 0.0, 0.0
                         if keep and now - kept > self.settings.checkpoint_seconds:
                             place = {
@@ -163,6 +171,7 @@ class Trainer:
                                 "fit_steps": step - before,
                                 "epoch": epoch,
                                 "batch": at + 1,
+                                "lost": lost,
                                 "loss_sum": loss_sum,
                                 "tokens": tokens,
                                 "seconds": seconds + now - began,
@@ -173,6 +182,8 @@ class Trainer:
             for parameter in frozen:
                 parameter.requires_grad_(True)
             self.model.eval()
+        if step > before and not tokens:
+            self._check_lost(HOPELESS)
         fitted = Fitted(loss_sum / max(1, tokens), tokens, step - before, seconds + time.perf_counter() - began)
         return fitted, Saved(self._moments(optimizer), {"step": step})
 
@@ -190,10 +201,12 @@ class Trainer:
                 tokens += batch.target_tokens
         return total / max(1, tokens)
 
-    def _plan(self, examples: Examples, seed: int) -> Iterable[object]:
-        return batches(examples, self.pad, self.settings.batch_tokens, seed)
+    def _check_lost(self, lost: int) -> None:
+        if lost >= HOPELESS:
+            raise Diverged("training diverged: step after step had no finite gradient")
 
-    def _step(self, optimizer: torch.optim.Optimizer, batch: Batch) -> float:
+    def _step(self, optimizer: torch.optim.Optimizer, batch: Batch) -> float | None:
+        """One step's summed loss; None if its gradient was not finite and the step was not taken."""
         low = self.machine.precision == "bf16"
         with torch.autocast(self.machine.device.type, torch.bfloat16, enabled=low):
             hidden, labels = self._hidden(batch)
@@ -203,22 +216,17 @@ class Trainer:
         torch.autograd.backward(loss / batch.target_tokens)
         limit = math.inf if self.settings.clip is None else self.settings.clip
         norm = nn.utils.clip_grad_norm_(self.trained.values(), limit)
-        if math.isfinite(norm):
-            self.lost = 0
+        taken = math.isfinite(norm)
+        if taken:
             optimizer.step()
-        else:
-            self.lost += 1
-            if self.lost == HOPELESS:
-                raise Failure(
-                    f"training diverged: {HOPELESS} steps in a row without a finite gradient; lower train.peak"
-                )
         optimizer.zero_grad()
-        return float(loss.detach())
+        return float(loss.detach()) if taken else None
 
     def _hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The decoder's last states at the target's real tokens, and those tokens."""
         source, target = batch.source.to(self.machine.device), batch.target.to(self.machine.device)
-        shifted = torch.cat([torch.full_like(target[:, :1], self.start), target[:, :-1]], 1)
+        start = torch.full_like(target[:, 0], self.start) if batch.start is None else batch.start.to(target.device)
+        shifted = torch.cat([start[:, None], target[:, :-1]], 1)
         whole = bool((batch.source != self.pad).all())
         mask = None if whole else source.ne(self.pad).long()
         encoded = self.model.get_encoder()(input_ids=source, attention_mask=mask).last_hidden_state
@@ -243,7 +251,7 @@ class Trainer:
         for name, parameter in self.trained.items():
             if saved and f"first.{name}" in saved.tensors:
                 optimizer.state[parameter] = {
-                    "step": saved.tensors["moment_steps"].clone(),
+                    "step": saved.tensors[f"steps.{name}"].to(parameter.device, copy=True),
                     "exp_avg": saved.tensors[f"first.{name}"].to(parameter.device, copy=True),
                     "exp_avg_sq": saved.tensors[f"second.{name}"].to(parameter.device, copy=True),
                 }
@@ -255,7 +263,8 @@ class Trainer:
             if state := optimizer.state.get(parameter):
                 moments[f"first.{name}"] = state["exp_avg"]
                 moments[f"second.{name}"] = state["exp_avg_sq"]
-                moments["moment_steps"] = state["step"]
+                # Not one number for all: an engine with layer drop leaves out whole layers of a step.
+                moments[f"steps.{name}"] = state["step"]
         return moments
 
     def _weights(self) -> dict[str, Tensor]:

@@ -7,6 +7,8 @@ Knows no file format of text, no Hugging Face and no network: text and engine ar
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import re
@@ -22,7 +24,7 @@ from urllib.parse import quote
 import torch
 from torch import Tensor
 
-from fedmt.errors import InputError
+from fedmt.errors import Diverged, InputError
 from fedmt.exchange import codec
 from fedmt.exchange.selector import select
 from fedmt.exchange.update import mismatch
@@ -46,7 +48,11 @@ _REASONS = {
     "mismatch": "the tensors it was sent are not those of its engine",
     "statistics": "its statistics are not numbers under short names",
     "missing": "it lacks the tensors that were not sent",
+    "diverged": "its training diverged; lower the highest learning rate, train.peak or train.public_peak",
+    "disk": "its disk is full, or its folder cannot be written",
 }
+# What may go wrong with a disk; any other error of the system is a failure like others.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 
 def because(refused: str) -> str:
@@ -134,8 +140,10 @@ class Silo:
         except InputError:
             raise
         except Exception as error:
-            self._note_failure(request)
-            return _reply(request, refused="failed:" + re.sub(r"[^A-Za-z0-9_]", "", type(error).__name__))
+            # Where nothing can be written, neither can this be.
+            with contextlib.suppress(OSError):
+                self._note_failure(request)
+            return _reply(request, refused=_refusal(error))
 
     def forget(self, run: str, model: str) -> None:
         """Remove what is kept of a model that is finished."""
@@ -262,6 +270,14 @@ class _No(Exception):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+def _refusal(error: Exception) -> str:
+    if isinstance(error, Diverged):
+        return "diverged"
+    if isinstance(error, OSError) and error.errno in _DISK:
+        return "disk"
+    return "failed:" + re.sub(r"[^A-Za-z0-9_]", "", type(error).__name__)
 
 
 def is_statistic(name: str, tensor: Tensor) -> bool:
