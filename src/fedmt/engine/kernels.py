@@ -63,22 +63,23 @@ class _SmoothedLoss(torch.autograd.Function):
             logits.scatter_add_(1, wanted, torch.full_like(picked, smoothing - 1))
             part.copy_(logits)
         ctx.save_for_backward(gradient, hidden, weight)
-        ctx.bias = bias is not None and bias.requires_grad
         return total.float()
 
     @staticmethod
-    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None]:
+    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         gradient, hidden, weight = ctx.saved_tensors
-        scale = scale.to(hidden.dtype)
-        bias = gradient.sum(0, dtype=torch.float32).mul_(scale) if ctx.bias else None
-        return (gradient @ weight).mul_(scale), (gradient.t() @ hidden).mul_(scale), bias, None, None
+        # The scale stays in fp32: rounded to bf16 it would shrink or stretch every gradient of the engine alike.
+        by_hidden = (gradient @ weight).mul_(scale) if ctx.needs_input_grad[0] else None
+        by_weight = (gradient.t() @ hidden).mul_(scale) if ctx.needs_input_grad[1] else None
+        by_bias = gradient.sum(0, dtype=torch.float32).mul_(scale) if ctx.needs_input_grad[2] else None
+        return by_hidden, by_weight, by_bias, None, None
 
 
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        threshold = round(p * 65536) - 32768
+        threshold = min(round(p * 65536), 65535) - 32768
         mask = draws.view(torch.int16)[: x.numel()].view(x.shape).ge(threshold).to(x.dtype).mul_(1 / (1 - p))
         ctx.save_for_backward(mask)
         return x * mask
