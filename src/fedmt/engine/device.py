@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -49,9 +51,9 @@ def choose(compute: Compute | None = None) -> Machine:
 
 def _device(asked: str) -> tuple[torch.device, str]:
     if asked == "cuda" and not torch.cuda.is_available():
-        raise CommandError("compute.device: cuda is asked for, and this machine has none; allowed here: auto, cpu")
+        raise CommandError(f"compute.device: cuda is asked for, and this machine has none; allowed here: {_known()}")
     if asked == "mps" and not torch.backends.mps.is_available():
-        raise CommandError("compute.device: mps is asked for, and this machine has none; allowed here: auto, cpu")
+        raise CommandError(f"compute.device: mps is asked for, and this machine has none; allowed here: {_known()}")
     if asked != "auto":
         return torch.device(asked), "the recipe says so"
     if torch.cuda.is_available():
@@ -59,6 +61,11 @@ def _device(asked: str) -> tuple[torch.device, str]:
     if torch.backends.mps.is_available():
         return torch.device("mps"), "found Apple's accelerator"
     return torch.device("cpu"), "no accelerator was found"
+
+
+def _known() -> str:
+    there = [("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available())]
+    return ", ".join(["auto", "cpu", *(name for name, found in there if found)])
 
 
 def _precision(asked: str, device: torch.device) -> tuple[Literal["fp32", "bf16"], str]:
@@ -83,13 +90,34 @@ def _cpu_multiplies_bf16() -> bool:
 
 def _threads(asked: int | Literal["auto"]) -> tuple[int, str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    ours = f"{cores} cores are ours"
+    if (share := _quota()) is not None and share < cores:
+        cores, ours = share, f"this container may use {share} of {cores} cores"
     if asked != "auto":
         reason = "the recipe says so"
-        return asked, reason if asked <= cores else f"{reason}, though only {cores} cores are ours: this will be slow"
+        return asked, reason if asked <= cores else f"{reason}, though {ours}: this will be slow"
     limit = os.environ.get("OMP_NUM_THREADS", "")
     if limit.isdigit() and int(limit) > 0:
-        return min(int(limit), cores), f"OMP_NUM_THREADS is {limit} and {cores} cores are ours"
-    return min(cores, 16), f"{cores} cores are ours" + (", and more than 16 do not help" if cores > 16 else "")
+        return min(int(limit), cores), f"OMP_NUM_THREADS is {limit} and {ours}"
+    return min(cores, 16), ours + (", and more than 16 do not help" if cores > 16 else "")
+
+
+def _quota() -> int | None:
+    """What Linux lets this container use of the processor, in whole cores: less than the cores that it sees."""
+    for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
+        try:
+            return share(" ".join((Path("/sys/fs/cgroup") / name).read_text() for name in names))
+        except OSError:
+            continue
+    return None
+
+
+def share(text: str) -> int | None:
+    """`200000 100000`, microseconds of how many, is two cores; `max` or -1 is no limit."""
+    match text.split():
+        case [quota, period] if quota.isdigit() and period.isdigit() and int(period):
+            return max(1, math.floor(int(quota) / int(period) + 0.5))
+    return None
 
 
 @functools.cache
