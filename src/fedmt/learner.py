@@ -5,6 +5,7 @@ Above both `engine/` and `federation/`, since it speaks to both; nothing that it
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -16,6 +17,7 @@ from fedmt.engine.decoder import translate
 from fedmt.engine.device import Machine
 from fedmt.engine.engine import Engine
 from fedmt.engine.trainer import Begun, Report, Saved, Trainer, pace
+from fedmt.errors import CorpusError
 from fedmt.events import Listener, Note, Progress
 from fedmt.federation.silo import FitOrder, FitResult, State
 from fedmt.recipe import Recipe
@@ -67,14 +69,23 @@ class SiloLearner:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self._engine.load_tensors(tensors)
 
+    def after(self, begun: Begun) -> SiloLearner:
+        """The same learner for an engine that has been through more."""
+        learner = copy.copy(self)
+        learner._begun = begun
+        return learner
+
     def fit(self, order: FitOrder, state: State | None, keep: Callable[[State], None]) -> tuple[FitResult, State]:
-        saved = None if state is None else Saved(state.tensors, state.numbers)
-        if saved is not None and saved.inside:
+        saved = Saved() if state is None else Saved(state.tensors, state.numbers)
+        steps = order.epochs * self._steps
+        if saved.inside:
             dev_loss = saved.numbers.get("dev_loss")
         else:
             dev_loss = self._trainer.loss(self.dev) if len(self.dev) else None
+            # The order says where the schedule stands, for a fresh optimiser and after a missed round too.
+            saved = Saved(saved.tensors, {"step": (order.round - 1) * steps})
         known = {} if dev_loss is None else {"dev_loss": dev_loss}
-        total = order.rounds * order.epochs * self._steps
+        total = order.rounds * steps
         fitted, after = self._trainer.fit(
             self.train,
             epochs=order.epochs,
@@ -112,7 +123,9 @@ class SiloLearner:
             listen=self._listen,
         )
         final = set == "test"
-        counted = measure(hypotheses, [pair.target for pair in pairs], direction.target, ter=final)
+        # TER takes longer than the translating did: not for what one silo's own model makes of another's text.
+        ter = final and model.partition(":")[2] in ("", self._text.name)
+        counted = measure(hypotheses, [pair.target for pair in pairs], direction.target, ter=ter)
         if final and self._heard is not None:
             self._heard(model, self._text.name, hypotheses)
         samples = resample(counted, self._recipe.score.resamples, seed_of(self._text.name)) if final else {}
@@ -121,16 +134,21 @@ class SiloLearner:
 
 def encoded(engine: Engine, texts: Iterable[Text], longest: int, listen: Listener) -> tuple[Examples, Examples]:
     """Training and dev text as ids, of one text or of several in their own directions. Pairs too long are left out."""
+    longest = min(longest, getattr(engine.model.config, "max_position_embeddings", None) or longest)
     kept: list[tuple[Examples, Examples]] = []
-    left_out = 0
     for text in texts:
+        start = engine.vocabulary.prefix(text.direction)[0]
         sides = []
         for pairs in (text.train, text.dev):
             source = engine.vocabulary.encode_source([pair.source for pair in pairs], text.direction)
             target = engine.vocabulary.encode_target([pair.target for pair in pairs], text.direction)
-            sides.append(Examples.of(source, target, longest))
-        left_out += sides[0].left_out
+            sides.append(Examples.of(source, target, longest, start))
         kept.append((sides[0], sides[1]))
+        if not len(sides[0]):
+            raise CorpusError(
+                f"{text.name} ({text.direction}): each of its {len(text.train)} training pairs is longer than "
+                f"{longest} tokens; train.longest allows more, up to what the engine can read"
+            )
         if sides[0].left_out:
             listen(Note(f"{text.name}: {sides[0].left_out} training pairs are longer than {longest} tokens: left out"))
     return Examples.join([train for train, _ in kept]), Examples.join([dev for _, dev in kept])
