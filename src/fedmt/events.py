@@ -86,7 +86,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Travelled:
-    """Bytes and parameters that crossed between the coordinator and one silo in one round of one model."""
+    """Bytes and parameters that crossed between the coordinator and one silo in one step of a round of one model."""
 
     model: str
     silo: str
@@ -95,6 +95,7 @@ class Travelled:
     up_parameters: int
     down_bytes: int
     down_parameters: int
+    step: str = "fit"
 
 
 @dataclass(frozen=True)

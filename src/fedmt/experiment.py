@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedmt import files, reading
 from fedmt.corpus.batches import Examples
+from fedmt.corpus.packages import PRESETS
 from fedmt.corpus.pairs import Direction, Text
 from fedmt.corpus.silos import combine, gather
 from fedmt.engine import device
@@ -26,14 +27,14 @@ from fedmt.engine import engine as engines
 from fedmt.engine.engine import Engine
 from fedmt.engine.trainer import Begun, Trainer
 from fedmt.engine.vocabulary import learn
-from fedmt.errors import RecipeError
+from fedmt.errors import RecipeError, RunError
 from fedmt.events import Event, Listener, Phase, Scored, Travelled, tell_all
 from fedmt.exchange.ledger import Ledger
-from fedmt.federation.coordinator import Coordinator
+from fedmt.federation.coordinator import After, Coordinator
 from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess
 from fedmt.learner import SiloLearner, encoded
-from fedmt.recipe import CodecFp32, Failures, Recipe, Scratch, Selectors, Train
+from fedmt.recipe import CodecFp32, Failures, PartAll, PypiSilos, Recipe, Scratch, Selectors, ToySilos, Train
 from fedmt.report import card, html
 from fedmt.report.folder import About, Facts, RunFolder, versions
 from fedmt.score.bootstrap import from_tensors
@@ -47,8 +48,11 @@ Tensors = Mapping[str, Tensor]
 def run(recipe: Recipe, folder: Path, *, resume: bool = False, listen: Listener = lambda _: None) -> RunFolder:
     """Carry out `recipe` in `folder`; with `resume`, go on where an earlier call was stopped."""
     house = RunFolder(folder)
-    if resume and house.card.exists():
+    if house.recipe.exists() and not resume:
+        raise RunError(f"{folder}: holds a run already; resume it, or choose another folder")
+    if house.card.exists():
         return house
+    files.sweep(folder)
     if not house.recipe.exists():
         files.write_text(house.recipe, reading.write(recipe))
     clock = _Clock(house.checkpoints / "clock.json")
@@ -106,14 +110,15 @@ class _Run:
             self._score("chained", self._chained(public), names)
         if "combined" in baselines:
             self._begin("combined", "combined")
-            self._score("combined", self._apart("combined", ["combined"], public), names)
+            together = ["combined"] if "combined" in self.silos else names
+            self._score("combined", self._apart("combined", together, public), names)
         self._begin("federated", "federated")
         federated = self._federated(public, names)
         self._score("federated", federated, names, travels=True)
         if "personal" in baselines:
             for name in names:
                 self._begin("personal", f"personal:{name}")
-                own = self._apart(f"personal:{name}", [name], federated, personal=True)
+                own = self._apart(f"personal:{name}", [name], federated, personal=True, trained=True)
                 self._score(f"personal:{name}", own, names if recipe.score.cross else [name])
         self._begin("report")
         self._finish(federated)
@@ -122,9 +127,7 @@ class _Run:
 
     def _begin(self, name: str, model: str | None = None) -> None:
         self.phase += 1
-        self.tell(
-            Phase(name, self.phase, len(list(_phases(self.recipe, self.text.silos if name != "data" else []))), model)
-        )
+        self.tell(Phase(name, self.phase, _phases(self.recipe), model))
         self.clock.keep()
 
     def _check_chain(self) -> None:
@@ -162,6 +165,9 @@ class _Run:
             "parameters": self.engine.parameters,
             "vocabulary": self.engine.vocabulary.size,
         }
+        for text in self.text.silos:
+            self.house.write_lines("source", text.name, [pair.source for pair in text.test])
+            self.house.write_lines("reference", text.name, [pair.target for pair in text.test])
         public = combine(self.text.public, "public")
         self.house.write_about(
             About(
@@ -172,29 +178,34 @@ class _Run:
                 started=datetime.now(UTC).isoformat(timespec="seconds"),
             )
         )
-        for text in self.text.silos:
-            self.house.write_lines("source", text.name, [pair.source for pair in text.test])
-            self.house.write_lines("reference", text.name, [pair.target for pair in text.test])
 
     def _learners(self) -> dict[str, SiloLearner]:
-        """One for each silo, and `combined`, which holds all their text; all train the one resident engine."""
+        """One for each silo, and `combined`, which holds the text of all; they all train the one resident engine."""
         recipe = self.recipe
-        self.trainer = Trainer(self.engine, recipe.train, self.machine)
-        begun: Begun = "pretrained"
-        if isinstance(recipe.engine, Scratch):
-            begun = "public" if recipe.train.public_epochs and self.text.public else "random"
+        match recipe.part:
+            case PartAll():
+                trained = list(self.engine.tensors())
+        self.trainer = Trainer(self.engine, recipe.train, self.machine, trained)
+        begun = self._settled
+        if begun == "public" and not (recipe.train.public_epochs and self.text.public):
+            begun = "random"
         made = {
             text.name: self._learner(
                 text, *encoded(self.engine, [text], recipe.train.longest, self.tell), recipe, begun
             )
             for text in self.text.silos
         }
-        if "combined" in recipe.baselines:
+        if "combined" in recipe.baselines and len(made) > 1:
             train = Examples.join([made[text.name].train for text in self.text.silos])
             dev = Examples.join([made[text.name].dev for text in self.text.silos])
             together = replace(self.text.silos[0], name="combined", train=[], dev=[], test=[])
             made["combined"] = self._learner(together, train, dev, recipe, begun)
         return made
+
+    @property
+    def _settled(self) -> Begun:
+        """What an engine of this recipe has been through once it was trained."""
+        return "public" if isinstance(self.recipe.engine, Scratch) else "pretrained"
 
     def _learner(self, text: Text, train: Examples, dev: Examples, recipe: Recipe, begun: Begun) -> SiloLearner:
         return SiloLearner(
@@ -218,11 +229,15 @@ class _Run:
         learner = self._learner(replace(texts[0], name="public"), *ids, plan, begun)
         return self._coordinate("public", {"public": learner}, start, train.public_epochs, 1, plan)
 
-    def _apart(self, model: str, names: Sequence[str], start: Tensors, *, personal: bool = False) -> Tensors:
-        """A model that no text or tensor travelled for: a federation of one."""
+    def _apart(
+        self, model: str, names: Sequence[str], start: Tensors, *, personal: bool = False, trained: bool = False
+    ) -> Tensors:
+        """A model that no text or tensor travelled for: a federation of one. `trained`: `start` is another's end."""
         train = self.recipe.train
         rounds, epochs = (1, train.personal_epochs) if personal else (self.recipe.rounds, train.epochs)
         learners = {name: self.silos[name] for name in names}
+        if trained and self.recipe.rounds and train.epochs:
+            learners = {name: learner.after(self._settled) for name, learner in learners.items()}
         return self._coordinate(model, learners, start, rounds, epochs, self._plain(train), personal)
 
     def _chained(self, start: Tensors) -> Tensors:
@@ -230,7 +245,7 @@ class _Run:
         sizes = {text.name: len(text.train) for text in self.text.silos}
         order = self.recipe.chain or sorted(sizes, key=lambda name: (-sizes[name], name))
         for place, name in enumerate(order):
-            start = self._apart(f"chained-{place}:{name}", [name], start)
+            start = self._apart(f"chained-{place}:{name}", [name], start, trained=place > 0)
         return start
 
     def _federated(self, start: Tensors, names: Sequence[str]) -> Tensors:
@@ -238,10 +253,24 @@ class _Run:
         silos = [Silo(name, self.silos[name], self.house.silos / name, recipe) for name in names]
         ledger = Ledger(self.house.ledger)
         coordinator = Coordinator(self._id, recipe, InProcess(silos), self.house.checkpoints, ledger, self.tell)
-        tensors = coordinator.train("federated", start, names, recipe.rounds, recipe.train.epochs)
+        after = self._on_dev("federated", coordinator)
+        tensors = coordinator.train("federated", start, names, recipe.rounds, recipe.train.epochs, after=after)
         for silo in silos:
             silo.forget(self._id, "federated")
         return tensors
+
+    def _on_dev(self, model: str, coordinator: Coordinator) -> After:
+        """Scores on the dev sets, every so many rounds."""
+        every, names = self.recipe.score.every, [text.name for text in self.text.silos if text.dev]
+
+        def after(round: int, tensors: Tensors) -> None:
+            if not every or not names or round % every:
+                return
+            for name, statistics in coordinator.score(model, tensors, names, "dev", round).items():
+                scores = from_tensors(statistics, name)[0].scores()
+                self.tell(Scored(model, name, "dev", scores.bleu, scores.chrf, scores.n, round))
+
+        return after
 
     def _coordinate(
         self,
@@ -311,15 +340,19 @@ class _Run:
         self.clock.keep()
 
 
-def _phases(recipe: Recipe, silos: Sequence[Text]) -> Iterator[str]:
-    yield "data"
-    if recipe.train.public_epochs:
-        yield "public"
-    for name in ("alone", "personal"):
-        if name in recipe.baselines:
-            yield from (f"{name}:{text.name}" for text in silos)
-    yield from (name for name in ("chained", "combined") if name in recipe.baselines)
-    yield from ("federated", "report")
+def _phases(recipe: Recipe) -> int:
+    """How many stretches the run has; known before its text is."""
+    match recipe.silos:
+        case ToySilos(silos=count):
+            silos = count
+        case PypiSilos(preset=preset, names=names):
+            silos = len(PRESETS[preset].silos if names is None else set(names))
+        case listed:
+            silos = len(listed)
+    public = recipe.train.public_epochs and (recipe.public is not None or isinstance(recipe.engine, Scratch))
+    shared = {"chained", "combined"}.intersection(recipe.baselines)
+    apart = {"alone", "personal"}.intersection(recipe.baselines)
+    return len(("data", "federated", "report")) + bool(public) + len(shared) + silos * len(apart)
 
 
 def _joined(texts: Sequence[Text]) -> Facts:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["read_json", "sha256_file", "write_bytes", "write_folder", "write_json", "write_text"]
+__all__ = ["read_json", "sha256_file", "sweep", "write_bytes", "write_folder", "write_json", "write_text"]
 
 
 def write_bytes(path: Path, content: bytes | bytearray | memoryview | Iterable[bytes | memoryview]) -> None:
@@ -78,6 +78,15 @@ def restore_folder(path: Path) -> bool:
     if not path.exists() and old.exists():
         old.rename(path)
     return path.exists()
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed process left half written, here and below."""
+    for path in list(folder.rglob(".*.part")):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

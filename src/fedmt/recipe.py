@@ -317,6 +317,9 @@ class Failures(Frozen):
     )
 
 
+# Who trains or is shown beside the silos goes by these names.
+TAKEN = ("public", "combined", "macro")
+
 Baseline: TypeAlias = Literal["public", "alone", "combined", "chained", "personal"]
 
 
@@ -350,6 +353,8 @@ class Recipe(Frozen):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"silos: the name {twice[0]} stands twice")
+        if taken := [name for name in names if name in TAKEN]:
+            raise ValueError(f"silos: the name {taken[0]} is fedmt's own, as are {', '.join(TAKEN)}; choose another")
         return self
 
     @model_validator(mode="after")

@@ -97,8 +97,8 @@ class Board:
                 row.dev = event.dev_loss if event.dev_loss is not None else row.dev
                 self._pace[self._kind(), event.who] = event.seconds
             case events.Travelled():
-                # In round 0 a finished model travels to be scored.
-                if event.round:
+                # In round 0 a finished model travels to be scored, in others an unfinished one may.
+                if event.round and not event.step.startswith("score"):
                     row = self._row(event.model, event.silo)
                     row.up, row.down = row.up + event.up_bytes, row.down + event.down_bytes
                 self.up, self.down = self.up + event.up_bytes, self.down + event.down_bytes

@@ -99,7 +99,9 @@ class Lines:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, events.Travelled):
-            what = f"{event.model}, round {event.round}" if event.round else f"{event.model}, to be scored"
+            when = f"{event.model}, round {event.round}" if event.round else event.model
+            scored = not event.round or event.step.startswith("score")
+            what = f"{when}, to be scored" if scored else when
             same = self._travelled is not None and self._travelled[0] == what
             up, down = self._travelled[1:] if self._travelled and same else (0, 0)
             self._tell_travelled(keep=same)

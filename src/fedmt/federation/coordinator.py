@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
@@ -30,9 +30,11 @@ from fedmt.federation.merge import Fold, weight
 from fedmt.federation.messages import Number, Reply, Request
 from fedmt.federation.silo import FIT, LOSS, because, is_statistic, score_step
 from fedmt.federation.transport import Transport
-from fedmt.recipe import Recipe, SelectAll
+from fedmt.recipe import GroupsNone, Recipe, SelectAll
 
-__all__ = ["Coordinator"]
+__all__ = ["After", "Coordinator"]
+
+After: TypeAlias = Callable[[int, Mapping[str, Tensor]], None]
 
 _COURSE = "course"
 _NEEDED = ("samples", "train_loss", "tokens", "steps", "seconds")
@@ -102,6 +104,8 @@ class Coordinator:
         ledger: Ledger,
         listen: Listener,
     ) -> None:
+        # Another member of this union would want a running sum of its own for each group.
+        assert isinstance(recipe.groups, GroupsNone)
         self._run = run
         self._recipe = recipe
         self._transport = transport
@@ -118,17 +122,26 @@ class Coordinator:
         rounds: int,
         epochs: int,
         personal: bool = False,
+        after: After | None = None,
     ) -> dict[str, Tensor]:
-        """Train `model` from `start` at these silos, and give its tensors: the last round's, or the best's."""
+        """Train `model` from `start` at these silos, and give its tensors: the last round's, or the best's.
+
+        `after` is called with each whole round and its tensors once they are written down; when a run is resumed, again
+        with the last of them.
+        """
         plan = _Plan(model, silos, rounds, epochs, personal)
         train = self._recipe.train
         shelf = self._shelf(model)
         course = self._resume(shelf, start)
+        if after is not None and course.round:
+            after(course.round, course.tensors)
         while course.round < rounds and not course.stale(train.patience):
             before, course = course, self._one_round(plan, course)
             if train.keep == "best" and course.best() == before.round:
                 shelf.put(_best(before.round), State(before.tensors))
             self._commit(shelf, model, course)
+            if after is not None:
+                after(course.round, course.tensors)
         if train.keep == "last" or course.round == 0:
             return dict(course.tensors)
         if len(course.losses) == course.round:
@@ -243,7 +256,7 @@ class Coordinator:
         for silo, reason in asking.dropped.items():
             self._listen(Dropped(first.model, silo, first.round, reason))
         for silo, total in totals.items():
-            self._listen(Travelled(first.model, silo, first.round, *_figures(total)))
+            self._listen(Travelled(first.model, silo, first.round, *_figures(total), first.step))
         need = max(1, math.ceil(failures.quorum * len(requests) - 1e-9))
         if (have := len(requests) - len(asking.dropped)) < need:
             why = "; ".join(f"{silo}: {reason}" for silo, reason in asking.dropped.items())

@@ -198,7 +198,7 @@ class RunFolder:
             if kinds and kind not in kinds:
                 continue
             # A resumed run tells again what it did after its last checkpoint.
-            same = tuple(line.get(key) for key in ("event", "model", "who", "silo", "set", "round", "what"))
+            same = tuple(line.get(key) for key in ("event", "model", "who", "silo", "set", "round", "what", "step"))
             key = same if kind in ("trained", "travelled", "scored", "choice", "dropped") else number
             kept.pop(key, None)
             kept[key] = line
