@@ -25,6 +25,7 @@ from fedmt.errors import FedmtError, RecipeError
 __all__ = ["app", "call", "main"]
 
 STOPPED = 130
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 _EXAMPLES = """[bold]Examples[/]
 
@@ -102,10 +103,12 @@ def call(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         return _tell(session, error, [_usage(error)], 2)
     except OSError as error:
-        if error.filename is None:
+        # A full disk does not say which file was being written.
+        place = session.folder if error.filename is None and error.errno in _DISK else error.filename
+        if place is None:
             return _unexpected(session, error)
         code = 2 if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG) else 1
-        return _tell(session, error, [f"{os.fsdecode(error.filename)[:200]}: {error.strerror}"], code)
+        return _tell(session, error, [f"{os.fsdecode(place)[:200]}: {error.strerror}"], code)
     except Exception as error:
         return _unexpected(session, error)
 

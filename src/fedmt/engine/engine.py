@@ -21,6 +21,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
     GenerationConfig,
@@ -38,7 +39,7 @@ from fedmt import files, recipe
 from fedmt.corpus.pairs import Direction
 from fedmt.engine import vocabulary as vocabularies
 from fedmt.engine.vocabulary import Pieces, Vocabulary
-from fedmt.errors import EngineError, FetchError
+from fedmt.errors import EngineError, Failure, FetchError
 
 __all__ = ["ARCHITECTURES", "SIZES", "About", "Engine", "Size", "load", "scratch"]
 
@@ -124,8 +125,11 @@ class Engine:
         """In Hugging Face layout; the folder is whole or absent."""
 
         def fill(part: Path) -> None:
-            with _quiet():
-                self.model.save_pretrained(part)
+            try:
+                with _quiet():
+                    self.model.save_pretrained(part)
+            except SafetensorError as error:
+                raise Failure(f"{folder}: cannot be written: {_one_line(error)}") from error
             self.vocabulary.save(part)
             about = {
                 "schema": 1,
