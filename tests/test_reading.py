@@ -301,6 +301,7 @@ MISTAKES = [
     ("[koran.tmx, more.xlf.gz]", "[a, 3]", ":7: silos.koran.v2.data.1: 3 is not text; write it in quotes; allowed: text"),
     (", data: [koran.tmx, more.xlf.gz]", "", ":7: silos.koran.v2: needs `data` (split by hash) or `train`"),
     ("name: koran.v2", "name: captions", ":5: silos: the name captions stands twice"),
+    ("name: koran.v2", "name: combined", ":5: silos: the name combined is fedmt's own, as are public, combined, macro; choose another"),
     ("{architecture: marian, size: small}", "small", ":3: engine: 'small' is not a mapping; allowed: {architecture, size, vocabulary, dropout}, or {pretrained, revision}"),
     ("{architecture: marian, size: small}", "{pretraind: x}", ":3: engine.pretraind: is not known here; did you mean `pretrained`? allowed: pretrained, revision"),
     ("size: small", "size:small", ":3: engine.size:small: is not known here; did you mean `size: small`, with a space? allowed: architecture, size, vocabulary, dropout"),

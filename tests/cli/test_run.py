@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fedmt import experiment, reading
+from fedmt.cli import live
 from fedmt.events import Choice, Event, Listener, Note, Phase, Progress, Scored, Trained, Travelled, record
 from fedmt.recipe import PypiSilos, Recipe
 from fedmt.report.folder import RunFolder
@@ -186,3 +187,17 @@ def test_the_whole_way_from_a_recipe_to_a_translation(call: Call, here: Path) ->
     kept = {row["silo"]: row["bleu"] for row in RunFolder(Path("runs/toy")).read_scores().model_dump()["rows"]
             if row["model"] == "federated"}  # fmt: skip
     assert {one["set"]: one["bleu"] for one in scored.records} == pytest.approx(kept)
+
+
+def test_what_travels_to_be_scored_is_told_apart() -> None:
+    said: list[str] = []
+    listen = live.Lines(said.append)
+    listen(Travelled("federated", "clinic", 2, 10**6, 10, 10**6, 10))
+    listen(Travelled("federated", "clinic", 2, 10**3, 0, 10**6, 10, "score:dev"))
+    listen(Travelled("federated", "clinic", 0, 10**3, 0, 10**6, 10, "score:test"))
+    listen(Note("so much"))
+    assert [line.partition(": silos")[0] for line in said[:-1]] == [
+        "federated, round 2",
+        "federated, round 2, to be scored",
+        "federated, to be scored",
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from fedmt.events import Dropped, Trained, Travelled
 from fedmt.exchange import codec
 from fedmt.exchange.ledger import Entry, Totals
 from fedmt.exchange.selector import select
+from fedmt.federation import checkpoint
 from fedmt.federation.messages import Reply, Request, wire
 from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess, Transport
@@ -477,6 +478,37 @@ def test_it_goes_on_from_its_last_whole_round(tmp_path: Path) -> None:
     merged = federation.train(rounds=2)
     assert not federation.events
     assert all(bits(merged[name]) == bits(tensor) for name, tensor in Federation(None).train(rounds=2).items())
+
+
+def test_what_is_done_after_a_round_finds_it_written_down_and_is_done_again_after_a_kill(tmp_path: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    def trained(rounds: int, last: int | None = None) -> tuple[list[tuple[int, float]], Federation]:
+        federation, seen = Federation(tmp_path), list[tuple[int, float]]()
+
+        def after(round: int, tensors: Mapping[str, Tensor]) -> None:
+            (path,) = (tmp_path / "rounds").rglob("course.safetensors")
+            assert checkpoint.load(path).numbers["round"] == round
+            scores = federation.coordinator.score("federated", tensors, federation.names, "dev", round)
+            seen.append((round, float(scores["silo-0"]["bleu"])))
+            if round == last:
+                raise Killed
+
+        federation.coordinator.train("federated", start(), federation.names, rounds, 1, after=after)
+        return seen, federation
+
+    with pytest.raises(Killed):
+        trained(3, last=2)
+    seen, federation = trained(3)
+    assert [round for round, _ in seen] == [2, 3]
+    assert [learner.scored for learner in federation.learners] == [1, 1, 1], "round 2 was scored before"
+    plain = Federation(None).train(rounds=3)
+    assert same(Federation(tmp_path).train(rounds=3), plain)
+    steps = [(entry.step, entry.round) for entry in federation.ledger.entries() if entry.direction == "down"]
+    order = [step for round in (1, 2, 3) for step in (("fit", round), ("score:dev", round))]
+    assert list(dict.fromkeys(steps)) == order
+    assert {event.step for event in federation.of(Travelled)} == {"fit", "score:dev"}
 
 
 def test_another_runs_or_engines_rounds_are_not_taken_up(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmt.errors import EngineError
+from fedmt.errors import Diverged, EngineError
 from fedmt.exchange import codec
 from fedmt.exchange.selector import select
 from fedmt.federation.messages import Reply, Request, wire
@@ -189,6 +190,25 @@ def test_a_failure_is_a_refusal_that_names_its_class_and_keeps_its_words(tmp_pat
     assert because("failed:Broken") == "it failed with Broken"
     assert b"Patient" not in wire(reply)
     assert "Der Patient heißt Müller" in (tmp_path / "errors.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("error", "refused", "told"),
+    [
+        (Diverged("no finite gradient"), "diverged", "its training diverged; lower the highest learning rate"),
+        (OSError(errno.ENOSPC, "No space left on device"), "disk", "its disk is full"),
+        (OSError(errno.ECONNRESET, "reset"), "failed:ConnectionResetError", "it failed with ConnectionResetError"),
+    ],
+)
+def test_what_can_be_mended_is_told(tmp_path: Path, error: Exception, refused: str, told: str) -> None:
+    reply = Setup(tmp_path, check=failing(error)).silo.answer(ask())
+    assert reply.refused == refused
+    assert because(refused).startswith(told)
+
+
+def test_a_silo_that_cannot_even_note_a_failure_still_answers(tmp_path: Path) -> None:
+    (tmp_path / "errors.log").mkdir()
+    assert Setup(tmp_path, check=failing(Broken())).silo.answer(ask()).refused == "failed:Broken"
 
 
 @pytest.mark.parametrize("error", [EngineError("no such engine"), KeyboardInterrupt()])
