@@ -54,14 +54,15 @@ clean: ## Remove what make and the tools made; runs and downloads stay
 # Torch: a wheel that pip is told of on this disk, else the build for CPUs, else what the package index has.
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo 'fedmt needs Python 3.11 or newer, as in: make PYTHON=python3.12'; exit 1; }
+		{ echo 'fedmt needs Python 3.11 or newer, and $(PYTHON) is none; name one: make PYTHON=python3.12'; exit 2; }
 	@test ! -e $(HALF) && $(SOUND) && $(PIP) --version >/dev/null 2>&1 || \
 		{ rm -rf $(VENV) && echo 'making $(VENV)' && $(PYTHON) -m venv $(VENV); }
 	@rm -f $(STAMP) && touch $(HALF)
 	@$(PIP) install --quiet --no-deps --no-index $(TORCH) 2>/dev/null || \
 		{ test -n '$(TORCH_INDEX)' && \
 		$(PIP) install --no-deps --retries 1 --timeout 30 --index-url '$(TORCH_INDEX)' $(TORCH); } || \
-		$(PIP) install --constraint requirements.lock $(TORCH)
+		{ echo 'taking $(TORCH) as the package index has it' && \
+		$(PIP) install --constraint requirements.lock $(TORCH); }
 	$(PIP) install --quiet --requirement requirements.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@mv $(HALF) $(STAMP)

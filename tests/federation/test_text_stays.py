@@ -47,7 +47,7 @@ class Reading(Arithmetic):
     [
         *(SENTENCES[0].encode(), WORDS[1].encode("utf-16-le"), SENTENCES[1].encode()[::-1]),
         base64.b64encode(b"x" + SENTENCES[0].encode() + b"yz"),
-        *(gzip.compress(SENTENCES[1].encode()), zlib.compress(SENTENCES[0].encode(), 9)),
+        *(gzip.compress(SENTENCES[1].encode(), mtime=0), zlib.compress(SENTENCES[0].encode(), 9)),
         *(bz2.compress(SENTENCES[0].encode()), lzma.compress(SENTENCES[0].encode())),
         torch.tensor(list(SENTENCES[0].encode()), dtype=torch.float32).numpy().tobytes(),
     ],
