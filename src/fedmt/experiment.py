@@ -34,7 +34,18 @@ from fedmt.federation.coordinator import After, Coordinator
 from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess
 from fedmt.learner import SiloLearner, encoded
-from fedmt.recipe import CodecFp32, Failures, PartAll, PypiSilos, Recipe, Scratch, Selectors, ToySilos, Train
+from fedmt.recipe import (
+    CodecFp32,
+    Failures,
+    MergeSamples,
+    PartAll,
+    PypiSilos,
+    Recipe,
+    Scratch,
+    Selectors,
+    ToySilos,
+    Train,
+)
 from fedmt.report import card, html
 from fedmt.report.folder import About, Facts, RunFolder, versions
 from fedmt.score.bootstrap import from_tensors
@@ -310,7 +321,13 @@ class _Run:
 
     def _plain(self, train: Train) -> Recipe:
         """The recipe without what makes a federation cheap or careful: for models that stay in one place."""
-        changes = {"train": train, "codec": CodecFp32(), "selector": Selectors(), "failures": Failures()}
+        changes = {
+            "train": train,
+            "codec": CodecFp32(),
+            "merge": MergeSamples(),
+            "selector": Selectors(),
+            "failures": Failures(),
+        }
         return self.recipe.model_copy(update=changes)
 
     def _untravelled(self, event: Event) -> None:

@@ -235,16 +235,24 @@ class CodecFp16(Frozen):
 Codec: TypeAlias = Annotated[CodecFp32 | CodecFp16, Field(discriminator="kind")]
 
 
+Rate: TypeAlias = Annotated[
+    float,
+    Field(gt=0, le=10, description="how far the server goes, of the way to the merged engine; above 1: beyond it"),
+]
+
+
 class MergeSamples(Frozen):
     """Weights in proportion to the silos' training pairs."""
 
     kind: Literal["samples"] = "samples"
+    rate: Rate = 1.0
 
 
 class MergeMean(Frozen):
     """Every silo weighs the same."""
 
     kind: Literal["mean"]
+    rate: Rate = 1.0
 
 
 Merge: TypeAlias = Annotated[MergeSamples | MergeMean, Field(discriminator="kind")]

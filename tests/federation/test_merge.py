@@ -128,3 +128,17 @@ def test_many_pieces_views_and_half_precision() -> None:
 def test_silos_weigh_by_their_samples_or_all_the_same(samples: int) -> None:
     assert weight(MergeSamples(), samples) == samples
     assert weight(MergeMean(kind="mean"), samples) == 1
+
+
+@given(updates, st.sampled_from([0.5, 2.0]))
+def test_a_rate_goes_so_far_towards_the_merge_or_beyond(updates: list[tuple[Table, float]], rate: float) -> None:
+    small = [
+        ({name: tensor.clamp(-1e6, 1e6) for name, tensor in tensors.items()}, weighs) for tensors, weighs in updates
+    ]
+    fold = Fold()
+    for tensors, weighs in small:
+        fold.add(Update(tensors, weighs))
+    whole, start = merged(small), base()
+    for name, tensor in fold.result(start, rate).items():
+        expected = start[name].double() + rate * (whole[name].double() - start[name].double())
+        torch.testing.assert_close(tensor.double(), expected, rtol=1e-5, atol=1e-3)

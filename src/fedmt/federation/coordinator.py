@@ -213,7 +213,7 @@ class Coordinator:
         self._exchange(requests, counts, read, take, lambda update: (update.parameters, len(update.tensors)))
         return replace(
             course,
-            tensors=fold.result(base),
+            tensors=fold.result(base, recipe.merge.rate),
             round=round,
             known=tuple(tally.silos),
             losses=(*course.losses[: course.round], tally.loss()),

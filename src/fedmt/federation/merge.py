@@ -2,8 +2,10 @@
 
     merged_t = Σ_k w_k · t_k / Σ_k w_k      over the silos k that sent tensor t
 
-A tensor that nobody sent stays as it was. Sums are float64 and weights are held relative to the first update's, so
-that one update's merge is itself bit for bit, and equal weights of any size merge exactly as the mean.
+The engine then goes from where it was to there, or by the recipe's `rate` beyond (the server learning rate of FedOpt,
+Reddi et al. 2021): what silos learn apart cancels in part when it is averaged. A tensor that nobody sent stays as it
+was. Sums are float64 and weights are held relative to the first update's, so that one update's merge is itself bit for
+bit, and equal weights of any size merge exactly as the mean.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class Fold:
                     total.add_(piece, alpha=share)
         self.count += 1
 
-    def result(self, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def result(self, base: Mapping[str, Tensor], rate: float = 1.0) -> dict[str, Tensor]:
         """The merged tensors, in the order, shapes and dtypes of `base`. The sum is used up."""
         merged: dict[str, Tensor] = {}
         for name, before in base.items():
@@ -64,7 +66,10 @@ class Fold:
                 continue
             sums, total = self._sums.pop(name), self._weights.pop(name)
             after = torch.empty(before.shape, dtype=before.dtype)
-            for piece, target in zip(pieces(sums), pieces(after), strict=True):
-                target.copy_(piece.div_(total))
+            for piece, start, target in zip(pieces(sums), pieces(before), pieces(after), strict=True):
+                piece.div_(total)
+                if rate != 1:
+                    piece.sub_(start).mul_(rate).add_(start)
+                target.copy_(piece)
             merged[name] = after
         return merged
