@@ -19,7 +19,7 @@ from fedmt.engine import trainer as training
 from fedmt.engine.decoder import translate
 from fedmt.engine.device import Machine
 from fedmt.engine.engine import Engine
-from fedmt.engine.trainer import Begun, Pace, Trainer
+from fedmt.engine.trainer import Pace, Past, Trainer
 from fedmt.engine.vocabulary import learn
 from fedmt.errors import CorpusError, EngineError
 from fedmt.events import Event, Note, Progress
@@ -57,14 +57,14 @@ def first(text: Text) -> Engine:
 class Bound:
     """A learner on an engine of its own, and what it told."""
 
-    def __init__(self, text: Text, first: Engine, plan: Recipe = PLAN, begun: Begun = "public") -> None:
+    def __init__(self, text: Text, first: Engine, plan: Recipe = PLAN, past: Past = 1000) -> None:
         self.engine = Engine(copy.deepcopy(first.model), first.vocabulary, first.about)
         self.trainer = Trainer(self.engine, plan.train, MACHINE)
         self.events: list[Event] = []
         self.heard: list[tuple[str, str, list[str]]] = []
         ids = encoded(self.engine, [text], plan.train.longest, self.events.append)
         self.learner = SiloLearner(
-            text, *ids, self.trainer, self.engine, MACHINE, plan, begun, self.events.append, self._hear
+            text, *ids, self.trainer, self.engine, MACHINE, plan, past, self.events.append, self._hear
         )
 
     def _hear(self, model: str, silo: str, sentences: Iterable[str]) -> None:
@@ -158,18 +158,18 @@ def test_the_order_says_where_the_schedule_stands(
 def test_how_fast_it_learns_follows_from_what_the_engine_has_been_through(
     text: Text, first: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    asked: list[Past] = []
 
-    def watched(settings: recipe.Train, begun: Begun, total: int, width: int) -> Pace:  # noqa: ARG001
-        asked.append(begun)
+    def watched(settings: recipe.Train, past: Past, total: int, width: int) -> Pace:  # noqa: ARG001
+        asked.append(past)
         return Pace(1e-3, 1)
 
     monkeypatch.setattr("fedmt.learner.pace", watched)
-    learner = Bound(text, first, begun="random").learner
-    later = learner.after("public")
+    learner = Bound(text, first, past=7).learner
+    later = learner.after(3)
     for one in (learner, later):
         one.fit(order(), None, forget)
-    assert asked == ["random", "public"]
+    assert asked == [7, 7 + 3 * learner.steps]
 
 
 def test_progress_names_the_silo_the_round_and_the_step(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,12 +21,12 @@ from torch import Tensor
 from fedmt import files, reading
 from fedmt.corpus.batches import Examples
 from fedmt.corpus.packages import PRESETS
-from fedmt.corpus.pairs import Direction, Text
-from fedmt.corpus.silos import combine, gather
+from fedmt.corpus.pairs import Text
+from fedmt.corpus.silos import gather
 from fedmt.engine import device
 from fedmt.engine import engine as engines
 from fedmt.engine.engine import Engine
-from fedmt.engine.trainer import Begun, Trainer
+from fedmt.engine.trainer import Past, Trainer
 from fedmt.engine.vocabulary import learn
 from fedmt.errors import RecipeError, RunError
 from fedmt.events import Event, Listener, Phase, Scored, Travelled, tell_all
@@ -105,9 +106,13 @@ class _Run:
         self._check_chain()
         self.engine = self._first_engine()
         self._about()
-        self.silos = self._learners()
+        match recipe.part:
+            case PartAll():
+                trained = list(self.engine.tensors())
+        self.trainer = Trainer(self.engine, recipe.train, self.machine, trained)
+        public, past = self._public()
+        self.silos = self._learners(past)
         names = [text.name for text in self.text.silos]
-        public = self._public()
         baselines = recipe.baselines
         if "public" in baselines:
             self._score("public", public, names, travels=True)
@@ -129,7 +134,7 @@ class _Run:
         if "personal" in baselines:
             for name in names:
                 self._begin("personal", f"personal:{name}")
-                own = self._apart(f"personal:{name}", [name], federated, personal=True, trained=True)
+                own = self._apart(f"personal:{name}", [name], federated, personal=True, after=1)
                 self._score(f"personal:{name}", own, names if recipe.score.cross else [name])
         self._begin("report")
         self._finish(federated)
@@ -179,76 +184,61 @@ class _Run:
         for text in self.text.silos:
             self.house.write_lines("source", text.name, [pair.source for pair in text.test])
             self.house.write_lines("reference", text.name, [pair.target for pair in text.test])
-        public = combine(self.text.public, "public")
         self.house.write_about(
             About(
                 silos=[Facts.of(text) for text in self.text.silos],
-                public=_joined(public) if public else None,
+                public=_joined(self.text.public) if self.text.public else None,
                 versions=versions(),
                 engine=facts,
                 started=datetime.now(UTC).isoformat(timespec="seconds"),
             )
         )
 
-    def _learners(self) -> dict[str, SiloLearner]:
+    def _learners(self, past: Past) -> dict[str, SiloLearner]:
         """One for each silo, and `combined`, which holds the text of all; they all train the one resident engine."""
         recipe = self.recipe
-        match recipe.part:
-            case PartAll():
-                trained = list(self.engine.tensors())
-        self.trainer = Trainer(self.engine, recipe.train, self.machine, trained)
-        begun = self._settled
-        if begun == "public" and not (recipe.train.public_epochs and self.text.public):
-            begun = "random"
         made = {
-            text.name: self._learner(
-                text, *encoded(self.engine, [text], recipe.train.longest, self.tell), recipe, begun
-            )
+            text.name: self._learner(text, *encoded(self.engine, [text], recipe.train.longest, self.tell), recipe, past)
             for text in self.text.silos
         }
         if "combined" in recipe.baselines and len(made) > 1:
             train = Examples.join([made[text.name].train for text in self.text.silos])
             dev = Examples.join([made[text.name].dev for text in self.text.silos])
             together = replace(self.text.silos[0], name="combined", train=[], dev=[], test=[])
-            made["combined"] = self._learner(together, train, dev, recipe, begun)
+            made["combined"] = self._learner(together, train, dev, recipe, past)
         return made
 
-    @property
-    def _settled(self) -> Begun:
-        """What an engine of this recipe has been through once it was trained."""
-        return "public" if isinstance(self.recipe.engine, Scratch) else "pretrained"
-
-    def _learner(self, text: Text, train: Examples, dev: Examples, recipe: Recipe, begun: Begun) -> SiloLearner:
+    def _learner(self, text: Text, train: Examples, dev: Examples, recipe: Recipe, past: Past) -> SiloLearner:
         return SiloLearner(
-            text, train, dev, self.trainer, self.engine, self.machine, recipe, begun, self.tell, self.house.write_lines
+            text, train, dev, self.trainer, self.engine, self.machine, recipe, past, self.tell, self.house.write_lines
         )
 
     # ── models ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _public(self) -> Tensors:
-        """The server's training on the public text, an epoch a round."""
+    def _public(self) -> tuple[Tensors, Past]:
+        """The server's training on the public text, an epoch a round; and what the engine has then been through."""
         train = self.recipe.train
+        past: Past = 0 if isinstance(self.recipe.engine, Scratch) else None
         start = {name: tensor.clone() for name, tensor in self.engine.tensors().items()}
         if not self.text.public or not train.public_epochs:
-            return start
+            return start, past
         self._begin("public", "public")
-        begun: Begun = "random" if isinstance(self.recipe.engine, Scratch) else "pretrained"
         changed = train.model_copy(update={"peak": train.public_peak, "optimizer": "kept", "patience": None})
         plan = self._plain(changed)
         texts = self.text.public
         ids = encoded(self.engine, texts, train.longest, self.tell)
-        learner = self._learner(replace(texts[0], name="public"), *ids, plan, begun)
-        return self._coordinate("public", {"public": learner}, start, train.public_epochs, 1, plan)
+        learner = self._learner(replace(texts[0], name="public"), *ids, plan, past)
+        trained = self._coordinate("public", {"public": learner}, start, train.public_epochs, 1, plan)
+        return trained, learner.after(train.public_epochs).past
 
     def _apart(
-        self, model: str, names: Sequence[str], start: Tensors, *, personal: bool = False, trained: bool = False
+        self, model: str, names: Sequence[str], start: Tensors, *, personal: bool = False, after: int = 0
     ) -> Tensors:
-        """A model that no text or tensor travelled for: a federation of one. `trained`: `start` is another's end."""
+        """A model that no text or tensor travelled for: a federation of one, `after` so many trainings like its own."""
         train = self.recipe.train
         rounds, epochs = (1, train.personal_epochs) if personal else (self.recipe.rounds, train.epochs)
-        learners = {name: self.silos[name] for name in names}
-        if trained and self.recipe.rounds and train.epochs:
-            learners = {name: learner.after(self._settled) for name, learner in learners.items()}
+        before = after * self.recipe.rounds * train.epochs
+        learners = {name: self.silos[name].after(before) for name in names}
         return self._coordinate(model, learners, start, rounds, epochs, self._plain(train), personal)
 
     def _chained(self, start: Tensors) -> Tensors:
@@ -256,7 +246,7 @@ class _Run:
         sizes = {text.name: len(text.train) for text in self.text.silos}
         order = self.recipe.chain or sorted(sizes, key=lambda name: (-sizes[name], name))
         for place, name in enumerate(order):
-            start = self._apart(f"chained-{place}:{name}", [name], start, trained=place > 0)
+            start = self._apart(f"chained-{place}:{name}", [name], start, after=place)
         return start
 
     def _federated(self, start: Tensors, names: Sequence[str]) -> Tensors:
@@ -373,7 +363,10 @@ def _phases(recipe: Recipe) -> int:
 
 
 def _joined(texts: Sequence[Text]) -> Facts:
-    sizes = (sum(len(getattr(text, part)) for text in texts) for part in ("train", "dev", "test"))
-    train, dev, test = sizes
-    directions: list[Direction] = [text.direction for text in texts]
-    return Facts("public", ", ".join(map(str, directions)), train, dev, test, texts[0].licence, texts[0].origin)
+    train, dev, test = (sum(len(getattr(text, part)) for text in texts) for part in ("train", "dev", "test"))
+    licence, origin = (
+        ", ".join(dict.fromkeys(getattr(text, part) for text in texts)) for part in ("licence", "origin")
+    )
+    dropped = dict(sum((Counter(text.dropped) for text in texts), Counter()))
+    directions = ", ".join(str(text.direction) for text in texts)
+    return Facts("public", directions, train, dev, test, licence, origin, dropped)

@@ -16,7 +16,7 @@ from fedmt.corpus.pairs import Text
 from fedmt.engine.decoder import translate
 from fedmt.engine.device import Machine
 from fedmt.engine.engine import Engine
-from fedmt.engine.trainer import Begun, Report, Saved, Trainer, pace
+from fedmt.engine.trainer import Past, Report, Saved, Trainer, pace
 from fedmt.errors import CorpusError
 from fedmt.events import Listener, Note, Progress
 from fedmt.federation.silo import FitOrder, FitResult, State
@@ -40,7 +40,7 @@ class SiloLearner:
         engine: Engine,
         machine: Machine,
         recipe: Recipe,
-        begun: Begun,
+        past: Past,
         listen: Listener,
         heard: Heard | None = None,
     ) -> None:
@@ -51,7 +51,7 @@ class SiloLearner:
         self._engine = engine
         self._machine = machine
         self._recipe = recipe
-        self._begun: Begun = begun
+        self.past = past
         self._listen = listen
         self._heard = heard
 
@@ -60,7 +60,8 @@ class SiloLearner:
         return len(self.train)
 
     @cached_property
-    def _steps(self) -> int:
+    def steps(self) -> int:
+        """Of one epoch."""
         return self._trainer.steps(self.train)
 
     def tensors(self) -> Mapping[str, Tensor]:
@@ -69,15 +70,16 @@ class SiloLearner:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self._engine.load_tensors(tensors)
 
-    def after(self, begun: Begun) -> SiloLearner:
-        """The same learner for an engine that has been through more."""
+    def after(self, epochs: int) -> SiloLearner:
+        """The same learner, for an engine that has been through so many epochs more of text like this."""
         learner = copy.copy(self)
-        learner._begun = begun
+        if self.past is not None:
+            learner.past = self.past + epochs * self.steps
         return learner
 
     def fit(self, order: FitOrder, state: State | None, keep: Callable[[State], None]) -> tuple[FitResult, State]:
         saved = Saved() if state is None else Saved(state.tensors, state.numbers)
-        steps = order.epochs * self._steps
+        steps = order.epochs * self.steps
         if saved.inside:
             dev_loss = saved.numbers.get("dev_loss")
         else:
@@ -90,7 +92,7 @@ class SiloLearner:
             self.train,
             epochs=order.epochs,
             seed=order.seed,
-            pace=pace(self._recipe.train, self._begun, total, self._engine.model.config.d_model),
+            pace=pace(self._recipe.train, self.past, total, self._engine.model.config.d_model),
             total=total,
             saved=saved,
             keep=lambda inside: keep(State(inside.tensors, {**inside.numbers, **known})),

@@ -21,7 +21,7 @@ from torch import Tensor
 from fedmt.corpus.batches import Batch, Examples, batches
 from fedmt.engine import engine, trainer
 from fedmt.engine.device import Machine
-from fedmt.engine.trainer import Begun, Fitted, Pace, Saved, Trainer, pace, rate
+from fedmt.engine.trainer import Fitted, Pace, Past, Saved, Trainer, pace, rate
 from fedmt.errors import Diverged
 from fedmt.recipe import Train
 from tests.engine import tiny
@@ -109,21 +109,29 @@ def test_the_shapes_by_hand() -> None:
     assert told([101, 150], 100, cooldown=0.2) == [0, 0]
 
 
-@pytest.mark.parametrize("begun", ["random", "public", "pretrained"])
-def test_the_recipe_says_how_fast_or_what_the_engine_has_been_through(begun: Begun) -> None:
-    assert pace(train(peak=0.5, warmup=0), begun, 10**5, 256) == Pace(0.5, 0)
-    own = pace(train(), begun, 10**6, trainer.WIDTH)
-    assert own == Pace(min(own.peak, trainer.PEAKS[begun]), trainer.WARMUPS[begun])
-    assert pace(train(), begun, 1, 256).warmup == 1, "a short training still has a step at its peak"
-    assert pace(train(), begun, 0, 256).warmup >= 1
+@pytest.mark.parametrize("past", [0, 100, 5000, None])
+def test_the_recipe_says_how_fast_or_what_the_engine_has_been_through(past: Past) -> None:
+    assert pace(train(peak=0.5, warmup=0), past, 10**5, 256) == Pace(0.5, 0)
+    assert pace(train(), past, 1, 256).warmup == 1, "a short training still has a step at its peak"
+    assert pace(train(), past, 0, 256).warmup >= 1
 
 
 def test_random_weights_learn_slower_when_they_are_many_or_the_rise_is_short() -> None:
-    peaks = [pace(train(), "random", total, 256).peak for total in (10, 50, 200, 10_000)]
+    peaks = [pace(train(), 0, total, 256).peak for total in (10, 50, 200, 10_000)]
     assert peaks == sorted(peaks)
     assert peaks[0] < peaks[-1]
-    narrow, wide = (pace(train(), "random", 10_000, width).peak for width in (256, 512))
+    narrow, wide = (pace(train(), 0, 10_000, width).peak for width in (256, 512))
     assert wide < narrow
+
+
+def test_who_goes_on_after_a_training_goes_on_at_its_rate() -> None:
+    whole = pace(train(), 0, 10**6, 256)
+    for past in (trainer.WARMUP, 1000, 50_000):
+        reached = rate(train(cooldown=0.0), whole, past, 10**6)
+        assert pace(train(), past, 10**6, 256).peak == pytest.approx(reached)
+    half = pace(train(), trainer.WARMUP // 2, 10**6, 256)
+    assert half == Pace(whole.peak, trainer.WARMUP // 2), "a rise that was broken off is finished"
+    assert pace(train(), None, 10**6, 256).peak < pace(train(), 50_000, 10**6, 256).peak
 
 
 # ── rounds ──────────────────────────────────────────────────────────────────────────────────────────────────────────

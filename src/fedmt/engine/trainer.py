@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -25,14 +25,14 @@ from fedmt.engine.steps import scaled
 from fedmt.errors import Diverged
 from fedmt.recipe import Train
 
-__all__ = ["Begun", "Fitted", "Pace", "Report", "Saved", "Trainer", "pace", "rate"]
+__all__ = ["Fitted", "Pace", "Past", "Report", "Saved", "Trainer", "pace", "rate"]
 
-Begun = Literal["random", "public", "pretrained"]
-"""What an engine has been through: nothing, training on public text from nothing, or somebody's pretraining."""
+Past: TypeAlias = int | None
+"""What an engine has been through: so many steps from random weights, or, None, somebody's pretraining."""
 
-PEAKS: dict[Begun, float] = {"random": 2e-3, "public": 5e-4, "pretrained": 5e-5}
-WARMUPS: dict[Begun, int] = {"random": 400, "public": 50, "pretrained": 100}
-WIDTH, STEEPEST = 256, 8e-6
+PEAK, WARMUP, WIDTH, STEEPEST = 2e-3, 400, 256, 8e-6
+REWARM = 50
+PRETRAINED_PEAK, PRETRAINED_WARMUP = 5e-5, 100
 # So many steps in a row without a finite gradient are no bad batch but a lost training.
 HOPELESS = 20
 
@@ -68,16 +68,20 @@ class Pace:
     warmup: int
 
 
-def pace(settings: Train, begun: Begun, total: int, width: int) -> Pace:
+def pace(settings: Train, past: Past, total: int, width: int) -> Pace:
     """How fast an engine of this width may learn in `total` steps, by what it has been through; the recipe goes first.
 
-    Random weights behind post-norm layers diverge when the rate rises too fast (measured at width 256: more than 8e-6 a
-    step; wider is worse), so a training too short for the whole rise stays below the peak.
+    Steps from random weights are one long inverse-square-root schedule: who goes on after n of them goes on at its
+    rate. While that still rises, a rise too fast makes post-norm layers diverge (measured at width 256: more than 8e-6
+    a step; wider is worse), so a training too short for the whole of it stays below the peak.
     """
-    peak = PEAKS[begun] * (math.sqrt(WIDTH / width) if begun == "random" else 1.0)
-    warmup = max(1, min(WARMUPS[begun], round(0.4 * total))) if settings.warmup is None else settings.warmup
-    if begun == "random":
-        peak = min(peak, STEEPEST * (WIDTH / width) ** 2 * max(1, warmup))
+    if past is None:
+        peak, own = PRETRAINED_PEAK, PRETRAINED_WARMUP
+    else:
+        peak, own = PEAK * math.sqrt(WIDTH / width * WARMUP / max(WARMUP, past)), max(REWARM, WARMUP - past)
+    warmup = max(1, min(own, round(0.4 * total))) if settings.warmup is None else settings.warmup
+    if past is not None and past < WARMUP:
+        peak = min(peak, STEEPEST * (WIDTH / width) ** 2 * (past + max(1, warmup)))
     return Pace(peak if settings.peak is None else settings.peak, warmup)
 
 
