@@ -22,7 +22,7 @@ from fedmt.corpus.silos import gather
 from fedmt.engine import engine as engines
 from fedmt.engine.decoder import translate
 from fedmt.engine.device import Machine
-from fedmt.errors import QuorumError, RecipeError, RunError
+from fedmt.errors import CorpusError, QuorumError, RecipeError, RunError
 from fedmt.events import Dropped, Note, Phase, Scored, Trained, Travelled
 from fedmt.learner import SiloLearner
 from fedmt.report.folder import RunFolder
@@ -394,6 +394,17 @@ def test_a_silo_named_as_we_name_our_own_is_refused() -> None:
     for name in recipe.TAKEN:
         with pytest.raises(ValueError, match=f"the name {name} is fedmt's own"):
             small(silos=[{"name": name, "from": "de", "to": "en", "data": "x.tsv"}])
+
+
+def test_what_is_wrong_with_a_silo_is_told_before_anything_is_trained(tmp_path: Path) -> None:
+    """The public training may have taken hours."""
+    silos = [{"name": name, **files(tmp_path, name, seed)} for seed, name in enumerate(("clinic", "court"))]
+    Path(silos[1]["train"]).write_text("\t".join(2 * [" ".join(map(str, range(100)))]) + " z\n")
+    told: list[object] = []
+    recipe = small(public=files(tmp_path, "public", 5), silos=silos, train={"longest": 50})
+    with pytest.raises(CorpusError, match=r"^court .* each of its 1 training pairs is longer"):
+        experiment.run(recipe, tmp_path / "run", listen=told.append)
+    assert not [event for event in told if isinstance(event, Trained)]
 
 
 def test_training_that_diverges_says_what_to_lower(tmp_path: Path) -> None:

@@ -110,8 +110,11 @@ class _Run:
             case PartAll():
                 trained = list(self.engine.tensors())
         self.trainer = Trainer(self.engine, recipe.train, self.machine, trained)
+        # Before any training: what is wrong with a silo's text is told at once.
+        longest = recipe.train.longest
+        ids = {text.name: encoded(self.engine, [text], longest, self.tell) for text in self.text.silos}
         public, past = self._public()
-        self.silos = self._learners(past)
+        self.silos = self._learners(ids, past)
         names = [text.name for text in self.text.silos]
         baselines = recipe.baselines
         if "public" in baselines:
@@ -194,16 +197,12 @@ class _Run:
             )
         )
 
-    def _learners(self, past: Past) -> dict[str, SiloLearner]:
+    def _learners(self, ids: Mapping[str, tuple[Examples, Examples]], past: Past) -> dict[str, SiloLearner]:
         """One for each silo, and `combined`, which holds the text of all; they all train the one resident engine."""
         recipe = self.recipe
-        made = {
-            text.name: self._learner(text, *encoded(self.engine, [text], recipe.train.longest, self.tell), recipe, past)
-            for text in self.text.silos
-        }
+        made = {text.name: self._learner(text, *ids[text.name], recipe, past) for text in self.text.silos}
         if "combined" in recipe.baselines and len(made) > 1:
-            train = Examples.join([made[text.name].train for text in self.text.silos])
-            dev = Examples.join([made[text.name].dev for text in self.text.silos])
+            train, dev = (Examples.join(sets) for sets in zip(*ids.values(), strict=True))
             together = replace(self.text.silos[0], name="combined", train=[], dev=[], test=[])
             made["combined"] = self._learner(together, train, dev, recipe, past)
         return made
