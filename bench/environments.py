@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["TORCH", "Unavailable", "ours", "peer"]
+__all__ = ["Unavailable", "ours", "peer"]
 
 HERE = Path(__file__).resolve().parent
-# The same everywhere, and first: peers that merely want some torch must not choose one, with gigabytes of CUDA behind.
-TORCH = "torch==2.13.0"
+LOCK = HERE.parent / "requirements.lock"
+# The same torch everywhere, and first: a peer that wants some torch would bring one with gigabytes of CUDA behind it.
+TORCH = next(line for line in LOCK.read_text(encoding="utf-8").splitlines() if line.startswith("torch=="))
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 _STAMP = ".made-from"
 
 
@@ -23,8 +25,7 @@ class Unavailable(Exception):
 
 def peer(name: str, say: Callable[[str], None]) -> Path:
     """The Python of `.venv-NAME`, which is made if it is absent or its lock has changed."""
-    lock = HERE / f"requirements-{name}.txt"
-    return _made(name, ["-r", str(lock)], lock.read_bytes(), say)
+    return _made(name, HERE / f"requirements-{name}.txt", say)
 
 
 def ours(say: Callable[[str], None]) -> Path:
@@ -32,27 +33,49 @@ def ours(say: Callable[[str], None]) -> Path:
     for candidate in (Path(sys.executable), HERE.parent / ".venv" / "bin" / "python"):
         if candidate.exists() and _has_fedmt(candidate):
             return candidate
-    project = HERE.parent / "pyproject.toml"
-    return _made("fedmt", ["-e", str(HERE.parent)], project.read_bytes(), say)
+    python = _made("fedmt", LOCK, say)
+    if not _has_fedmt(python):
+        _do([*_pip(python), "--no-deps", "--no-build-isolation", "--editable", str(HERE.parent)])
+    return python
 
 
 def _has_fedmt(python: Path) -> bool:
     return subprocess.run([python, "-c", "import fedmt, torch"], capture_output=True, check=False).returncode == 0
 
 
-def _made(name: str, wanted: list[str], lock: bytes, say: Callable[[str], None]) -> Path:
+def _made(name: str, lock: Path, say: Callable[[str], None]) -> Path:
     folder = HERE / f".venv-{name}"
     python = folder / "bin" / "python"
-    stamp = hashlib.sha256(f"{TORCH}\n{sys.version_info[:2]}\n".encode() + lock).hexdigest()
-    if (folder / _STAMP).is_file() and (folder / _STAMP).read_text(encoding="ascii") == stamp:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stamp = hashlib.sha256(f"{TORCH}\n{version}\n".encode() + lock.read_bytes()).hexdigest()
+    kept = folder / _STAMP
+    if python.exists() and kept.is_file() and kept.read_text(encoding="ascii") == stamp:
         return python
     say(f"making {folder.name}")
     shutil.rmtree(folder, ignore_errors=True)
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    for command in ([sys.executable, "-m", "venv", str(folder)], [*pip, TORCH], [*pip, TORCH, *wanted]):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            errors = [line for line in (done.stderr or done.stdout).splitlines() if not line.startswith("WARNING")]
-            raise Unavailable(f"{' '.join(command)}: {errors[-1].strip() if errors else f'code {done.returncode}'}")
-    (folder / _STAMP).write_text(stamp, encoding="ascii")
+    _do([sys.executable, "-m", "venv", str(folder)])
+    _torch(_pip(python))
+    _do([*_pip(python), "--requirement", str(lock)])
+    kept.write_text(stamp, encoding="ascii")
     return python
+
+
+def _torch(pip: list[str]) -> None:
+    """A wheel that pip is told of on this disk, else the build for processors, else what the package index has."""
+    for source in (["--no-index"], ["--retries", "1", "--timeout", "30", "--index-url", CPU_INDEX], []):
+        try:
+            return _do([*pip, "--no-deps", *source, TORCH])
+        except Unavailable as unavailable:
+            last = unavailable
+    raise last
+
+
+def _pip(python: Path) -> list[str]:
+    return [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+
+
+def _do(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        errors = [line for line in (done.stderr or done.stdout).splitlines() if not line.startswith("WARNING")]
+        raise Unavailable(f"{' '.join(command)}: {errors[-1].strip() if errors else f'code {done.returncode}'}")

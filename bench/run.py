@@ -48,8 +48,7 @@ def part_of(part: str, quick: bool) -> int:
     say("")
     print(module.show(result) + "\n", flush=True)
     keep(part, {"begun": begun, "quick": quick, "machine": machine(), **result})
-    rows = result["rows"] if part == "overhead" else [row for rows in result["columns"].values() for row in rows]
-    return 1 if any(row["failed"] for row in rows) else 0
+    return 1 if any(row["failed"] for rows in result["columns"].values() for row in rows) else 0
 
 
 def script(part: str, quick: bool, begun: str) -> int:

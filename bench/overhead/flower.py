@@ -18,6 +18,8 @@ from turns import Turns
 
 from overhead import engine
 
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
 client = ClientApp()
 server = ServerApp()
 
@@ -41,7 +43,7 @@ def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
             turns.ready(
                 parameters=engine.parameters(),
                 versions={name: version(name) for name in ("flwr", "ray", "torch")},
-                settings=f"{os.cpu_count()} Ray actors of one core, nothing on disk",
+                settings=f"one Ray actor a core ({CORES}), nothing on disk",
             )
         elif number > 1:
             turns.done(engine.SILOS)
@@ -58,7 +60,7 @@ if __name__ == "__main__":
         client_app=client,
         num_supernodes=engine.SILOS,
         backend_config={
-            "init_args": {"num_cpus": os.cpu_count(), "include_dashboard": False},
+            "init_args": {"num_cpus": CORES, "include_dashboard": False},
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
         },
     )
