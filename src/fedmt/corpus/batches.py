@@ -14,6 +14,8 @@ __all__ = ["Batch", "Examples", "batches", "plan"]
 
 Ids = NDArray[np.int32]
 
+STEP = 4
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -95,14 +97,15 @@ class Examples:
 def plan(
     source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], batch_tokens: int, seed: int
 ) -> list[NDArray[np.int64]]:
-    """Which pairs stand in which batch: sorted by length with ties at random, cut by tokens, batches in random order.
+    """Which pairs stand in which batch: sorted by width with ties at random, cut by tokens, batches in random order.
 
     A batch holds at most `batch_tokens` on its longer side, padding counted, and always at least one pair.
     """
     random = np.random.default_rng(seed)
-    longer = np.maximum(source_lengths, target_lengths)
+    source, target = _width(source_lengths), _width(target_lengths)
+    longer = np.maximum(source, target)
     # Sorting by the longer side first keeps both sides' padding small; the second key evens out the shorter side.
-    order = np.lexsort((random.random(len(longer)), source_lengths, target_lengths, longer))
+    order = np.lexsort((random.random(len(longer)), source, target, longer))
     cuts: list[NDArray[np.int64]] = []
     start = 0
     for end in range(1, len(order) + 1):
@@ -128,10 +131,15 @@ def _flat(sequences: Iterable[Sequence[int]]) -> tuple[Ids, NDArray[np.int64]]:
     return flat, ends
 
 
+def _width(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Few shapes, so that kernels and memory of one batch serve the next: 7 % more tokens a second, docs/log.md."""
+    return -(-lengths // STEP) * STEP
+
+
 def _padded(flat: Ids, ends: NDArray[np.int64], indices: NDArray[np.int64], pad: int) -> Tensor:
     starts = np.where(indices > 0, ends[indices - 1], 0)
     lengths = ends[indices] - starts
-    columns = np.arange(int(lengths.max()))
+    columns = np.arange(int(_width(lengths).max()))
     mask = columns < lengths[:, None]
     padded = np.full(mask.shape, pad, dtype=np.int64)
     padded[mask] = flat[(starts[:, None] + columns)[mask]]
