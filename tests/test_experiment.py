@@ -530,5 +530,4 @@ def test_notes_say_how_much_text_there_is(whole: Done) -> None:
 def test_silos_keep_to_themselves_what_their_models_wrote(whole: Done) -> None:
     """The hypotheses of a silo are written where the silo is, and what is kept of a training is removed after it."""
     assert {path.parent.name for path in whole.house.hypotheses.rglob("*.txt")} >= {"federated", "alone.toy-1"}
-    kept = [path.name for path in whole.house.silos.rglob("*.safetensors")]
-    assert set(kept) == {"score-test-0.safetensors"}
+    assert not [path for path in whole.house.silos.rglob("*") if path.is_file()]

@@ -303,6 +303,8 @@ class _Run:
             self.measured[model, name] = value
             scores = value.statistics.scores()
             self.tell(Scored(model, name, "test", scores.bleu, scores.chrf, scores.n))
+        for silo in silos:
+            silo.forget(self._id, model)
 
     def _stayed(self, model: str) -> Path:
         """A ledger of what would have travelled; nothing of it counts."""
