@@ -261,11 +261,15 @@ def _range(limits: list[Any]) -> str:
 
 
 def _shape(kind: type[BaseModel]) -> str:
+    """A mapping by its keys; a method, of which there are many, by its kind and what it must be told."""
     tag = next((tag for tag in TAGS if tag in kind.model_fields), None)
     keys = []
     for name, field in kind.model_fields.items():
         key = field.alias or name
-        keys.append(f"{key}: {get_args(field.annotation)[0]}" if name == tag else key)
+        if name == tag:
+            keys.append(f"{key}: {get_args(field.annotation)[0]}")
+        elif tag != "kind" or field.is_required():
+            keys.append(key)
     return f"{{{', '.join(keys)}}}"
 
 
