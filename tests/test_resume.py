@@ -110,14 +110,13 @@ def test_stopped_at_any_write_it_ends_the_same(
 ) -> None:
     """Before a file stands in its place, and when it does and nobody knows yet."""
     wanted, _ = undisturbed["plain"]
-    write = files.write_bytes
+    write, writes = files.write_bytes, 0
 
     def counted(*arguments: Any) -> None:
         write(*arguments)
         nonlocal writes
         writes += 1
 
-    writes = 0
     with monkeypatch.context() as patch:
         patch.setattr(files, "write_bytes", counted)
         go(tmp_path / "counted", TINY)
