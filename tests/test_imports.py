@@ -30,13 +30,15 @@ MAY_IMPORT = {
     "memory": {"corpus.pairs", "engine", "exchange"},
     "privacy": {"corpus.pairs", "engine", "exchange", "federation"},
 }
-FOR_ALL = {"recipe", "reading", "errors", "events", "files", "checking", "document"}
+FOR_ALL = {"choices", "place", "recipe", "reading", "errors", "events", "files", "checking", "document"}
 # What those may import of each other, so that none of them pulls in more than its name says.
 AMONG_THEM = {
     "errors": set(),
     "events": set(),
     "files": {"errors"},
-    "recipe": {"errors"},
+    "choices": set(),
+    "place": set(),
+    "recipe": {"errors", "choices"},
     "document": {"errors"},
     "checking": {"errors", "document", "recipe"},
     "reading": {"errors", "document", "recipe", "checking", "files"},

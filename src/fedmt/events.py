@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 __all__ = [
     "Choice",
+    "Chosen",
     "Dropped",
     "Event",
     "Fetching",
@@ -16,6 +17,8 @@ __all__ = [
     "Phase",
     "Progress",
     "Scored",
+    "Shifted",
+    "Spent",
     "Trained",
     "Travelled",
     "record",
@@ -121,7 +124,46 @@ class Scored:
     round: int | None = None
 
 
-Event: TypeAlias = Choice | Note | Fetching | Phase | Progress | Trained | Travelled | Dropped | Scored
+@dataclass(frozen=True)
+class Shifted:
+    """How far each tensor of one silo's update went in a round, from what the silo was sent: for the histograms.
+
+    `relative` is ‖change‖ / ‖before‖, `mean_abs` the mean absolute change. Said only where `score.shifts` asks for it.
+    """
+
+    model: str
+    silo: str
+    round: int
+    tensors: tuple[str, ...]
+    relative: tuple[float, ...]
+    mean_abs: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a threshold let through in a round: θ, and the shares of the tensors and parameters that silos sent."""
+
+    model: str
+    round: int
+    theta: float
+    tensors: float
+    parameters: float
+    loss: float | None = None
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of a round by what they went to: train, choose, encode, merge, judge, wait; `who` is a silo or server."""
+
+    model: str
+    who: str
+    round: int
+    seconds: dict[str, float]
+
+
+Event: TypeAlias = (
+    Choice | Note | Fetching | Phase | Progress | Trained | Travelled | Dropped | Scored | Shifted | Chosen | Spent
+)
 Listener: TypeAlias = Callable[[Event], None]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from torch import Tensor
 
 from fedmt import files, reading
+from fedmt.choices import CodecFp32, MergeSamples, PartAll, Selectors
 from fedmt.corpus.batches import Examples
 from fedmt.corpus.packages import PRESETS
 from fedmt.corpus.pairs import Text
@@ -35,18 +36,7 @@ from fedmt.federation.coordinator import After, Coordinator
 from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess
 from fedmt.learner import SiloLearner, encoded
-from fedmt.recipe import (
-    CodecFp32,
-    Failures,
-    MergeSamples,
-    PartAll,
-    PypiSilos,
-    Recipe,
-    Scratch,
-    Selectors,
-    ToySilos,
-    Train,
-)
+from fedmt.recipe import Failures, PypiSilos, Recipe, Scratch, ToySilos, Train
 from fedmt.report import card, html
 from fedmt.report.folder import About, Facts, RunFolder, versions
 from fedmt.score.bootstrap import from_tensors

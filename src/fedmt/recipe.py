@@ -2,7 +2,7 @@
 
     part × selector (silo→server, server→silo) × codec × merge × groups
 
-are five independent choices; each is a discriminated union on `kind`, so that adding a method is adding a member.
+are five independent choices, of which `choices.py` has the members.
 """
 
 from __future__ import annotations
@@ -10,7 +10,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+
+from fedmt.choices import (
+    Codec,
+    CodecFp32,
+    Frozen,
+    Groups,
+    GroupsNone,
+    Merge,
+    MergeSamples,
+    Name,
+    Part,
+    PartAll,
+    Selectors,
+)
 
 __all__ = [
     "Baseline",
@@ -19,7 +33,6 @@ __all__ = [
     "Decode",
     "Engine",
     "FileSilo",
-    "Part",
     "Pretrained",
     "Public",
     "PypiPublic",
@@ -27,18 +40,12 @@ __all__ = [
     "Recipe",
     "Score",
     "Scratch",
-    "Selector",
-    "Selectors",
     "Silos",
     "Split",
     "ToyPublic",
     "ToySilos",
     "Train",
 ]
-
-
-class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, str_strip_whitespace=True)
 
 
 # YAML 1.1 reads the code of Norwegian as false; nothing else in a recipe's language fields could mean it.
@@ -51,8 +58,6 @@ Language: TypeAlias = Annotated[
     BeforeValidator(_language),
     Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$", description="a language code: de, pt-BR, zh_Hans"),
 ]
-Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Share: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 Files: TypeAlias = Annotated[
     list[str],
     BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
@@ -187,92 +192,15 @@ class Split(Frozen):
     most_test: Annotated[int, Field(ge=1)] = Field(1000, description="pairs; those beyond are dropped, not trained on")
 
 
-# ── the five choices ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class PartAll(Frozen):
-    """The whole engine."""
-
-    kind: Literal["all"] = "all"
-
-
-Part: TypeAlias = PartAll
-
-
-class SelectAll(Frozen):
-    """Every tensor of the part."""
-
-    kind: Literal["all"] = "all"
-
-
-class SelectRandom(Frozen):
-    """So many of the tensors, drawn anew each round, until `share` of the parameters is reached."""
-
-    kind: Literal["random"]
-    share: Share = Field(0.5, description="of the parameters")
-
-
-Selector: TypeAlias = Annotated[SelectAll | SelectRandom, Field(discriminator="kind")]
-
-
-class Selectors(Frozen):
-    up: Selector = Field(SelectAll(), description="silo → server")
-    down: Selector = Field(SelectAll(), description="server → silo")
-
-
-class CodecFp32(Frozen):
-    """Four bytes a number; nothing is lost."""
-
-    kind: Literal["fp32"] = "fp32"
-
-
-class CodecFp16(Frozen):
-    """Two bytes a number, rounded; what is too large becomes the largest."""
-
-    kind: Literal["fp16"]
-
-
-Codec: TypeAlias = Annotated[CodecFp32 | CodecFp16, Field(discriminator="kind")]
-
-
-Rate: TypeAlias = Annotated[
-    float,
-    Field(gt=0, le=10, description="how far the server goes, of the way to the merged engine; above 1: beyond it"),
-]
-
-
-class MergeSamples(Frozen):
-    """Weights in proportion to the silos' training pairs."""
-
-    kind: Literal["samples"] = "samples"
-    rate: Rate = 1.0
-
-
-class MergeMean(Frozen):
-    """Every silo weighs the same."""
-
-    kind: Literal["mean"]
-    rate: Rate = 1.0
-
-
-Merge: TypeAlias = Annotated[MergeSamples | MergeMean, Field(discriminator="kind")]
-
-
-class GroupsNone(Frozen):
-    """Everyone merges with everyone."""
-
-    kind: Literal["none"] = "none"
-
-
-Groups: TypeAlias = GroupsNone
-
-
 # ── how ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Train(Frozen):
     public_epochs: Annotated[int, Field(ge=0)] = Field(8, description="of the server, on the public text")
     epochs: Annotated[int, Field(ge=0)] = Field(1, description="of each silo, a round")
+    steps: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="of each silo, a round, in the place of `epochs`: for many short rounds"
+    )
     personal_epochs: Annotated[int, Field(ge=0)] = Field(2, description="of each silo, after the last round")
     batch_tokens: Annotated[int, Field(ge=16)] = Field(1500, description="on the longer side, padding counted")
     peak: Annotated[float, Field(gt=0)] | None = Field(None, description="learning rate; none: the engine's own")
@@ -304,6 +232,7 @@ class Score(Frozen):
     every: Annotated[int, Field(ge=0)] = Field(0, description="rounds between scores on dev; 0: never, losses only")
     cross: bool = Field(True, description="every model on every test set, not only its own silo's")
     resamples: Annotated[int, Field(ge=0)] = Field(1000, description="of the paired bootstrap")
+    shifts: bool = Field(False, description="write down how far each tensor went at each silo in each round")
     against: str = Field("public", description="the model that the bootstrap compares with")
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from torch import Tensor
 
+from fedmt.choices import CodecFp16, CodecFp32
 from fedmt.exchange import codec
-from fedmt.recipe import CodecFp16, CodecFp32
 
 FP32, FP16 = CodecFp32(), CodecFp16(kind="fp16")
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fedmt.choices import SelectAll, SelectRandom
 from fedmt.exchange.selector import select
-from fedmt.recipe import SelectAll, SelectRandom
 
 
 def tensors(sizes: list[int]) -> dict[str, Tensor]:

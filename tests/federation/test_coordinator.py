@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedmt.choices import CodecFp16, CodecFp32
 from fedmt.errors import QuorumError, RunError
 from fedmt.events import Dropped, Trained, Travelled
 from fedmt.exchange import codec
@@ -23,7 +24,7 @@ from fedmt.federation import checkpoint
 from fedmt.federation.messages import Reply, Request, wire
 from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess, Transport
-from fedmt.recipe import CodecFp16, CodecFp32, Recipe
+from fedmt.recipe import Recipe
 from tests.federation.toy import Federation, Meddling, Tensors, bits, recipe, same, start
 
 FP32 = CodecFp32()

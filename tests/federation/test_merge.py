@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from torch import Tensor
 
+from fedmt.choices import MergeMean, MergeSamples
 from fedmt.exchange.update import Update
 from fedmt.federation.merge import Fold, weight
-from fedmt.recipe import MergeMean, MergeSamples
 from tests.federation.toy import same
 
 Table = dict[str, Tensor]

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedmt.choices import CodecFp32
 from fedmt.exchange import codec
 from fedmt.federation.messages import Reply, Request, size, unwire, wire
-from fedmt.recipe import CodecFp32
 
 identifiers = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,20}\Z")
 numbers = st.dictionaries(identifiers, st.integers(-(2**62), 2**62) | st.floats(allow_nan=False), max_size=8)

@@ -12,12 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedmt.choices import CodecFp32
 from fedmt.errors import Diverged, EngineError
 from fedmt.exchange import codec
 from fedmt.exchange.selector import select
 from fedmt.federation.messages import Reply, Request, wire
 from fedmt.federation.silo import FitOrder, FitResult, Silo, State, because
-from fedmt.recipe import CodecFp32, Recipe
+from fedmt.recipe import Recipe
 from tests.federation.toy import Arithmetic, Engine, Tensors, recipe, same, start
 
 FP32 = CodecFp32()

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from fedmt.choices import CodecFp32
 from fedmt.exchange import codec
 from fedmt.federation.messages import Request
 from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess
-from fedmt.recipe import CodecFp32
 from tests.federation.toy import Arithmetic, Engine, recipe, start
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from fedmt.recipe import Codec
+from fedmt.choices import Codec
 
 __all__ = ["Payload", "decode", "encode", "pack", "parts", "pieces", "size", "unpack"]
 

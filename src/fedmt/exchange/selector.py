@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from fedmt.recipe import SelectAll, Selector, SelectRandom
+from fedmt.choices import SelectAll, Selector, SelectRandom
 
 __all__ = ["select"]
 

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from fedmt.choices import GroupsNone, SelectAll
 from fedmt.errors import QuorumError, Refused, RunError
 from fedmt.events import Dropped, Listener, Trained, Travelled
 from fedmt.exchange import codec
@@ -30,7 +31,7 @@ from fedmt.federation.merge import Fold, weight
 from fedmt.federation.messages import Number, Reply, Request
 from fedmt.federation.silo import FIT, LOSS, because, is_statistic, score_step
 from fedmt.federation.transport import Transport
-from fedmt.recipe import GroupsNone, Recipe, SelectAll
+from fedmt.recipe import Recipe
 
 __all__ = ["After", "Coordinator"]
 

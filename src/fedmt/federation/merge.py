@@ -15,9 +15,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from fedmt.choices import Merge, MergeMean, MergeSamples
 from fedmt.exchange.codec import pieces
 from fedmt.exchange.update import Update
-from fedmt.recipe import Merge, MergeMean, MergeSamples
 
 __all__ = ["Fold", "weight"]
 

@@ -24,13 +24,14 @@ from urllib.parse import quote
 import torch
 from torch import Tensor
 
+from fedmt.choices import SelectAll
 from fedmt.errors import Diverged, InputError
 from fedmt.exchange import codec
 from fedmt.exchange.selector import select
 from fedmt.exchange.update import mismatch
 from fedmt.federation.checkpoint import Shelf, State, shelf
 from fedmt.federation.messages import Number, Reply, Request, is_identifier
-from fedmt.recipe import Recipe, SelectAll
+from fedmt.recipe import Recipe
 
 __all__ = ["FIT", "LOSS", "FitOrder", "FitResult", "Learner", "Silo", "State", "because", "is_statistic", "score_step"]
 
