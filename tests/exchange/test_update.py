@@ -21,10 +21,11 @@ def test_a_weight_is_finite_and_above_nought(weight: float) -> None:
         Update(engine(), weight)
 
 
-def test_a_part_of_an_update_keeps_its_weight_and_metrics() -> None:
-    part = Update(engine(), 3.0, {"loss": 0.5}).only(["b", "unknown"])
-    assert list(part.tensors) == ["b"]
-    assert (part.parameters, part.weight, part.metrics) == (4, 3.0, {"loss": 0.5})
+def test_a_renamed_update_keeps_its_weight_metrics_and_masks() -> None:
+    mask = torch.tensor([True, False, False, True])
+    part = Update({"b": engine()["b"]}, 3.0, {"loss": 0.5}, {"b": mask}).renamed(lambda name: f"g/{name}")
+    assert list(part.tensors) == list(part.masks) == ["g/b"]
+    assert (part.parameters, part.weight, part.metrics) == (2, 3.0, {"loss": 0.5})
 
 
 def test_names_and_shapes_are_held_against_the_engine() -> None:
@@ -46,8 +47,8 @@ def test_one_value_that_is_not_finite_names_its_tensor(value: float) -> None:
 
 def test_the_change_is_the_euclidean_norm_over_all_tensors() -> None:
     changed = {"a": torch.full((2, 3), 2.0), "b": torch.tensor([1.0, 1.0, 1.0, 6.0])}
-    assert change(changed, engine()) == 7.0  # √(6·2² + 5²)
+    assert change(Update(changed), engine()) == 7.0  # √(6·2² + 5²)
     # Squares beyond fp32 do not overflow, and more than one piece is counted.
-    assert change({"a": torch.full((100_000,), 1e25)}, {"a": torch.zeros(100_000)}) == pytest.approx(
+    assert change(Update({"a": torch.full((100_000,), 1e25)}), {"a": torch.zeros(100_000)}) == pytest.approx(
         1e25 * math.sqrt(1e5), rel=1e-6
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from fedmt.errors import QuorumError, RunError
 from fedmt.events import Dropped, Trained, Travelled
 from fedmt.exchange import codec
 from fedmt.exchange.ledger import Entry, Totals
-from fedmt.exchange.selector import select
 from fedmt.federation import checkpoint
+from fedmt.federation.coordinator import Engines
 from fedmt.federation.messages import Reply, Request, wire
 from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess, Transport
 from fedmt.recipe import Recipe
-from tests.federation.toy import Federation, Meddling, Tensors, bits, recipe, same, start
+from tests.federation.toy import Federation, Meddling, Tensors, bits, drawn, recipe, same, start
 
 FP32 = CodecFp32()
 
@@ -51,7 +51,8 @@ def without(folder: Path, *missing: int, rounds: int = 1, settings: Recipe | Non
 def test_a_round_is_the_weighted_mean_of_what_the_silos_sent() -> None:
     merged = Federation(None, samples=(1, 1, 2)).train(rounds=1)
     others = [Federation(None) for _ in range(3)]
-    sent = [other.coordinator.train("m", start(), [other.names[index]], 1, 1) for index, other in enumerate(others)]
+    names = [other.names[index] for index, other in enumerate(others)]
+    sent = [other.coordinator.train("m", start(), [n], 1, 1)[n] for n, other in zip(names, others, strict=True)]
     for name, tensor in merged.items():
         expected = (sent[0][name].double() + sent[1][name].double() + 2 * sent[2][name].double()) / 4
         torch.testing.assert_close(tensor, expected.float(), rtol=2**-23, atol=0)
@@ -64,7 +65,7 @@ def test_one_silo_federated_is_trained_alone() -> None:
     received = [fit["a"] for fit in federation.learners[0].received]
     assert not torch.equal(received[1], received[0])
     assert same(merged, federation.learners[0].tensors())
-    one = federation.coordinator.train("alone:silo-0", start(), ["silo-0"], 3, 1)
+    one = federation.coordinator.train("alone:silo-0", start(), ["silo-0"], 3, 1)["silo-0"]
     assert same(one, merged)
 
 
@@ -177,7 +178,7 @@ BAD: dict[str, tuple[Callable[[Reply], Reply], str]] = {
     "garbage": (lambda reply: replace(reply, payload=b"x" * 99), "its header claims"),
     "nothing": (lambda reply: replace(reply, payload=b""), "too short"),
     "torn": (lambda reply: replace(reply, payload=reply.payload[:-1]), "its tensors take 36 bytes"),
-    "oversized": (lambda reply: replace(reply, payload=bytes(10**6)), "its reply has 1000000 bytes; 65"),
+    "oversized": (lambda reply: replace(reply, payload=bytes(10**6)), "its reply has 1000000 bytes; 67"),
     "no samples": (number("samples", 0), "it claims 0 training pairs"),
     "broken samples": (number("samples", 2.5), "it claims 2.5 training pairs"),
     "unsaid samples": (number("samples", None), "it does not say its samples"),
@@ -293,7 +294,7 @@ def test_strangers_are_passed_over(tmp_path: Path) -> None:
 
 def test_a_silo_that_is_not_there_is_not_asked(tmp_path: Path) -> None:
     federation = Federation(tmp_path, lenient())
-    merged = federation.coordinator.train("federated", start(), [*federation.names, "away"], 1, 1)
+    merged = federation.coordinator.train("federated", start(), [*federation.names, "away"], 1, 1)["away"]
     assert same(merged, Federation(None).train(rounds=1))
     assert [(event.silo, event.reason) for event in federation.of(Dropped)] == [("away", "not connected")]
     assert all(entry.silo != "away" for entry in federation.ledger.entries())
@@ -328,7 +329,7 @@ def test_the_ledger_counts_the_literal_bytes(tmp_path: Path) -> None:
 
     federation = Federation(tmp_path, transport=lambda silos: Wire(silos, iter))
     merged = federation.train(rounds=2)
-    federation.coordinator.score("federated", merged, federation.names, "test")
+    federation.coordinator.score("federated", dict.fromkeys(federation.names, merged), federation.names, "test")
     entries = list(federation.ledger.entries())
     assert sorted((entry.silo, entry.direction, entry.bytes) for entry in entries) == sorted(sent)
     assert [(entry.round, entry.step, entry.silo, entry.direction) for entry in entries[:4]] == [
@@ -372,7 +373,7 @@ def test_a_random_half_up_merges_over_its_senders(tmp_path: Path) -> None:
     settings = recipe(selector={"up": {"kind": "random", "share": 0.3}}, seed=4)
     federation = Federation(tmp_path, settings)
     merged = federation.train(rounds=1)
-    sent = {name: select(settings.selector.up, start(), 4, 1, name) for name in federation.names}
+    sent = {name: drawn(settings.selector.up, 4, 1, name) for name in federation.names}
     for tensor_name, before in start().items():
         senders = [silo for silo, names in sent.items() if tensor_name in names]
         assert torch.equal(merged[tensor_name], before) == (not senders)
@@ -388,7 +389,7 @@ def test_a_random_half_down_goes_to_those_who_hold_the_rest(tmp_path: Path) -> N
     federation = Federation(tmp_path, settings, transport=transport)
     federation.train(rounds=4)
     down = {(e.silo, e.round): e.tensors for e in federation.ledger.entries() if e.direction == "down"}
-    part = {round: len(select(settings.selector.down, start(), settings.seed, round, "")) for round in (2, 3, 4)}
+    part = {round: len(drawn(settings.selector.down, settings.seed, round, "")) for round in (2, 3, 4)}
     assert all(count < 3 for count in part.values())
     assert [down[name, 1] for name in federation.names] == [3, 3, 3]
     assert [down[name, 2] for name in federation.names] == [part[2]] * 3
@@ -488,10 +489,10 @@ def test_what_is_done_after_a_round_finds_it_written_down_and_is_done_again_afte
     def trained(rounds: int, last: int | None = None) -> tuple[list[tuple[int, float]], Federation]:
         federation, seen = Federation(tmp_path), list[tuple[int, float]]()
 
-        def after(round: int, tensors: Mapping[str, Tensor]) -> None:
+        def after(round: int, engines: Engines) -> None:
             (path,) = (tmp_path / "rounds").rglob("course.safetensors")
             assert checkpoint.load(path).numbers["round"] == round
-            scores = federation.coordinator.score("federated", tensors, federation.names, "dev", round)
+            scores = federation.coordinator.score("federated", engines, federation.names, "dev", round)
             seen.append((round, float(scores["silo-0"]["bleu"])))
             if round == last:
                 raise Killed
@@ -524,7 +525,9 @@ def test_another_runs_or_engines_rounds_are_not_taken_up(tmp_path: Path) -> None
 
 
 def scores(federation: Federation, engine: Tensors, **more: Any) -> dict[str, dict[str, Tensor]]:
-    return federation.coordinator.score("federated", engine, federation.names, "test", **more)
+    return federation.coordinator.score(
+        "federated", dict.fromkeys(federation.names, engine), federation.names, "test", **more
+    )
 
 
 def test_scores_are_each_silos_own_statistics_and_asked_once(tmp_path: Path) -> None:

@@ -61,9 +61,11 @@ def result(folder: Path | None, chosen: Recipe, check: Callable[[str], None] | N
 
     federation = Federation(folder, chosen, goals=(1.0, 3.0), check=check, transport=transport)
     merged = federation.train(rounds=2)
-    scored = federation.coordinator.score("federated", merged, federation.names, "test")
-    own = federation.coordinator.train("personal:silo-0", merged, ["silo-0"], 1, 1, personal=True)
-    return frozen(merged), {silo: frozen(table) for silo, table in scored.items()}, frozen(own), lines(federation)
+    scored = federation.coordinator.score(
+        "federated", dict.fromkeys(federation.names, merged), federation.names, "test"
+    )
+    own = federation.coordinator.train("personal:silo-0", merged, ["silo-0"], 1, 1, personal=True)["silo-0"]
+    return frozen(merged), {silo: frozen(table) for silo, table in scored.items()}, frozen(dict(own)), lines(federation)
 
 
 def frozen(tensors: Tensors) -> dict[str, Any]:

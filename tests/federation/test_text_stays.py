@@ -73,7 +73,7 @@ def test_no_byte_of_any_message_holds_text(
 
     federation = Federation(tmp_path, settings, goals=(1.0, 2.0), transport=tapped)
     merged = federation.train(rounds=3)
-    federation.coordinator.score("federated", merged, federation.names, "test")
+    federation.coordinator.score("federated", dict.fromkeys(federation.names, merged), federation.names, "test")
     tape = taps[0].tape
     assert len(tape) == 2 * 2 * 4
     for message in tape:

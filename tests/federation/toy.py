@@ -9,15 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedmt.choices import Selector
 from fedmt.events import Event
 from fedmt.exchange.ledger import Ledger
-from fedmt.federation.coordinator import Coordinator
+from fedmt.exchange.selector import Scene, select
+from fedmt.federation.coordinator import Coordinator, Engines
 from fedmt.federation.messages import Reply, Request
 from fedmt.federation.silo import FitOrder, FitResult, Silo, State
 from fedmt.federation.transport import InProcess, Transport
+from fedmt.place import Side
 from fedmt.recipe import Recipe
 
 Tensors = dict[str, Tensor]
+SIDES: dict[str, Side] = {"a": "encoder", "b": "decoder", "c": "shared"}
+DIGEST = 7
 
 
 def recipe(**settings: Any) -> Recipe:
@@ -30,6 +35,11 @@ def start() -> Tensors:
         "b": torch.tensor([0.5, -2.0]),
         "c": torch.ones(()),
     }
+
+
+def drawn(selector: Selector, seed: int, round: int, who: str) -> list[str]:
+    """The names of the tensors that go, where nothing but chance decides."""
+    return list(select(selector, Scene(start(), start(), SIDES, seed, round, who), {})[0])
 
 
 class Engine:
@@ -61,6 +71,23 @@ class Arithmetic:
 
     def tensors(self) -> Mapping[str, Tensor]:
         return self._engine.tensors
+
+    def shared(self) -> Sequence[str]:
+        return list(self._engine.tensors)
+
+    def side(self, name: str) -> Side:
+        return SIDES[name]
+
+    def base(self, tensors: Mapping[str, Tensor], digest: int) -> bool:
+        self.load(tensors)
+        return digest == DIGEST
+
+    def judge(self, _batches: int, _seed: int, slope: bool) -> tuple[float | None, Mapping[str, Tensor]]:
+        live = self._engine.tensors
+        return self._loss(), ({name: 2 * (tensor - self._goal) for name, tensor in live.items()} if slope else {})
+
+    def gradient(self, _batches: int | None) -> Mapping[Side, Tensor]:
+        return {"encoder": torch.tensor([self._goal, 1.0]), "decoder": torch.tensor([1.0, self._goal])}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():
@@ -146,6 +173,9 @@ class Federation:
         self.coordinator = Coordinator(run, self.recipe, self.transport, rounds, self.ledger, self.events.append)
 
     def train(self, model: str = "federated", rounds: int = 3, begin: Tensors | None = None) -> Tensors:
+        return dict(self.engines(model, rounds, begin)[self.names[0]])
+
+    def engines(self, model: str = "federated", rounds: int = 3, begin: Tensors | None = None) -> Engines:
         return self.coordinator.train(model, begin or start(), self.names, rounds, epochs=1)
 
     def of(self, kind: type[Any]) -> list[Any]:

@@ -69,12 +69,15 @@ def _plan(recipe: Recipe) -> dict[str, float]:
 
 def _count(recipe: Recipe) -> int:
     from fedmt.corpus.packages import PRESETS
+    from fedmt.recipe import PypiSilos, ToySilos, listed
 
-    if isinstance(recipe.silos, list):
-        return len(recipe.silos)
-    if recipe.silos.source == "toy":
-        return recipe.silos.silos
-    return len(recipe.silos.names or PRESETS[recipe.silos.preset].silos)
+    match recipe.silos:
+        case ToySilos(silos=count):
+            return count
+        case PypiSilos(preset=preset, names=names):
+            return len(names or PRESETS[preset].silos)
+        case own:
+            return len(listed(own) or ())
 
 
 def _both(board: Board, console: Console, event: Event) -> None:

@@ -88,13 +88,16 @@ def find(name: str) -> Path:
 
 
 def _summary(recipe: Recipe) -> str:
-    silos = recipe.silos
-    if isinstance(silos, list):
-        who = f"{len(silos)} silo{'s' * (len(silos) > 1)} ({', '.join(silo.name for silo in silos)})"
-    elif silos.source == "toy":
-        who = f"{silos.silos} toy silos"
-    else:
-        who = f"the silos of {silos.preset}" + (f" ({', '.join(silos.names)})" if silos.names else "")
+    from fedmt.recipe import PypiSilos, ToySilos, listed
+
+    match recipe.silos:
+        case ToySilos(silos=count):
+            who = f"{count} toy silos"
+        case PypiSilos(preset=preset, names=names):
+            who = f"the silos of {preset}" + (f" ({', '.join(names)})" if names else "")
+        case own:
+            silos = listed(own) or []
+            who = f"{len(silos)} silo{'s' * (len(silos) > 1)} ({', '.join(silo.name for silo in silos)})"
     baselines = f", baselines {', '.join(recipe.baselines)}" if recipe.baselines else ""
     return f"good: {recipe.name}, {who}, {recipe.rounds} rounds{baselines}"
 
@@ -105,11 +108,11 @@ def _texts(recipe: Recipe) -> Iterator[tuple[Steps, str]]:
     from fedmt.corpus import packages, reader
     from fedmt.corpus.pairs import Direction
     from fedmt.errors import CorpusError
-    from fedmt.recipe import Pretrained, PypiPublic, PypiSilos, Sets
+    from fedmt.recipe import FilesSilos, Pretrained, PypiPublic, Sets, listed
 
     sets: list[tuple[Steps, object]] = [(("public",), recipe.public)]
-    if isinstance(recipe.silos, list):
-        sets += [(("silos", index), silo) for index, silo in enumerate(recipe.silos)]
+    where: Steps = ("silos", "list") if isinstance(recipe.silos, FilesSilos) else ("silos",)
+    sets += [((*where, index), silo) for index, silo in enumerate(listed(recipe.silos) or ())]
     for path, one in sets:
         if not isinstance(one, Sets):
             continue
@@ -126,14 +129,28 @@ def _texts(recipe: Recipe) -> Iterator[tuple[Steps, str]]:
         if recipe.public.name not in known:
             near = meant(recipe.public.name, known)
             yield ("public", "name"), f"no package is called {recipe.public.name!r}{near}; `fedmt data list` has all"
-    if isinstance(recipe.silos, PypiSilos) and recipe.silos.names is not None:
-        members = [member.name for member in packages.PRESETS[recipe.silos.preset].silos]
-        for index, name in enumerate(recipe.silos.names):
-            if name not in members:
-                yield (
-                    ("silos", "names", index),
-                    f"{recipe.silos.preset} has no {name!r}{meant(name, members)}; allowed: {', '.join(members)}",
-                )
+    yield from _who(recipe)
     pretrained = recipe.engine.pretrained if isinstance(recipe.engine, Pretrained) else ""
     if pretrained.startswith((".", "/", "~")) and not Path(pretrained).expanduser().is_dir():
         yield ("engine", "pretrained"), f"there is no folder {pretrained}"
+
+
+def _who(recipe: Recipe) -> Iterator[tuple[Steps, str]]:
+    """Names that no silo has, and groups that do not fit the silos."""
+    from fedmt.checking import meant
+    from fedmt.corpus import families, packages, silos
+    from fedmt.federation import groups
+    from fedmt.recipe import PypiSilos
+
+    if isinstance(recipe.silos, PypiSilos) and recipe.silos.names is not None:
+        members = [member.name for member in packages.PRESETS[recipe.silos.preset].silos]
+        unknown = [(index, name) for index, name in enumerate(recipe.silos.names) if name not in members]
+        for index, name in unknown:
+            near = meant(name, members)
+            text = f"{recipe.silos.preset} has no {name!r}{near}; allowed: {', '.join(members)}"
+            yield ("silos", "names", index), text
+        if unknown:
+            return
+    yield from silos.mistakes(recipe.silos)
+    directions = silos.directions(recipe.silos)
+    yield from groups.mistakes(recipe.groups, list(directions), directions, families.teller(recipe.silos))

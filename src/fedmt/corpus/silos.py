@@ -8,13 +8,14 @@ source sentences; explicit files and target sentences need it. Knows nothing of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
 
 from fedmt import recipe
-from fedmt.corpus import languages, pypi, reader, toy
+from fedmt.checking import meant
+from fedmt.corpus import languages, pypi, reader, sharing, toy
 from fedmt.corpus.clean import Cleaner
 from fedmt.corpus.packages import PRESETS, Member
 from fedmt.corpus.pairs import Direction, Pair, Text
@@ -22,7 +23,7 @@ from fedmt.corpus.split import key, keys, split, without
 from fedmt.errors import CorpusError
 from fedmt.events import Event, Listener, Note
 
-__all__ = ["Gathered", "combine", "gather"]
+__all__ = ["Gathered", "combine", "directions", "gather", "mistakes"]
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,10 @@ def gather(plan: recipe.Recipe, listen: Listener = lambda _: None) -> Gathered:
     raws = _public(plan, once)
     public = [_finish(raw, plan, public=len(raws)) for raw in raws]
     held = _held((*silos, *public))
+    own = _limited(silos, held, plan.silos.limit if isinstance(plan.silos, recipe.PypiSilos) else None)
     gathered = Gathered(
         _limited(public, held, plan.public.limit if isinstance(plan.public, recipe.PypiPublic) else None),
-        _limited(silos, held, plan.silos.limit if isinstance(plan.silos, recipe.PypiSilos) else None),
+        _shared(own, plan),
     )
     _check(gathered)
     _tell(gathered, listen)
@@ -75,6 +77,27 @@ def _once(listen: Listener) -> Listener:
             told.add(event.text)
 
     return tell
+
+
+def directions(silos: recipe.Silos) -> dict[str, Direction]:
+    """Each silo's direction, by its name, in the silos' order; known before their text is read."""
+    if isinstance(silos, recipe.ToySilos):
+        return dict(zip(toy.names(silos), toy.directions(silos), strict=True))
+    if isinstance(silos, recipe.PypiSilos):
+        return {member.name: member.direction for member in _members(silos, None)}
+    return {silo.name: Direction(silo.from_, silo.to) for silo in recipe.listed(silos) or ()}
+
+
+def mistakes(silos: recipe.Silos) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What of the options beside the silos does not fit them: the path of the key, and what is wrong with it."""
+    if isinstance(silos, list):
+        return
+    known = directions(silos)
+    for name in silos.low:
+        if name not in known:
+            yield ("silos", "low", name), f"there is no silo {name!r}{meant(name, known)}; allowed: {', '.join(known)}"
+    if silos.mix and len(set(known.values())) == len(known):
+        yield ("silos", "mix"), "no two silos go in the same direction, and only such can mix; allowed: 0"
 
 
 def combine(texts: Iterable[Text], name: str = "combined") -> list[Text]:
@@ -110,7 +133,7 @@ def _silos(plan: recipe.Recipe, listen: Listener) -> list[_Raw]:
         return [_of_text(text) for text in toy.texts(source, plan.split)]
     if isinstance(source, recipe.PypiSilos):
         return [_of_member(member, member.name, listen) for member in _members(source, plan.public)]
-    return [_of_files(silo.name, silo) for silo in source]
+    return [_of_files(silo.name, silo) for silo in recipe.listed(source) or ()]
 
 
 def _public(plan: recipe.Recipe, listen: Listener) -> list[_Raw]:
@@ -253,6 +276,16 @@ def _limited(texts: Iterable[Text], held: set[tuple[str, int]], limit: int | Non
 
 def _rank(pair: Pair) -> bytes:
     return blake2b("\0".join(pair).encode(), digest_size=8, person=b"fedmt.limit").digest()
+
+
+def _shared(texts: list[Text], plan: recipe.Recipe) -> list[Text]:
+    """Some of it withheld, then some of the rest mixed, as the recipe's `silos` ask."""
+    source = plan.silos
+    if isinstance(source, list):
+        return texts
+    for path, text in mistakes(source):
+        raise CorpusError(f"{'.'.join(path)}: {text}")
+    return sharing.mix(sharing.share(texts, source.share, source.low), source.mix, plan.seed, source.deal)
 
 
 def _check(gathered: Gathered) -> None:

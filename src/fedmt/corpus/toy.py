@@ -2,12 +2,18 @@
 
 A sentence begins as a meaning (who does what to whom, where, when), drawn from the words of a domain and of everyday
 life; each language then says it in its own way. The languages of a *family* share word order, suffixes and roots, and
-differ by regular changes of sound, as German and Dutch do; families share nothing. All translate into one *pivot*.
-So an engine must learn to reorder (SOV or VSO to SVO), to undo suffixes (number, definiteness, case, tense, vowel
-harmony) and to make the pivot's verb agree with its subject, which the source's verb does not show.
+differ by regular changes of sound, as German and Dutch do; families share nothing. All translate into one *pivot*, or
+out of it. So an engine must learn to reorder (SOV or VSO to SVO), to undo suffixes (number, definiteness, case, tense,
+vowel harmony) and to make the pivot's verb agree with its subject, which the source's verb does not show.
 
 Each silo has a domain: words that are frequent there, and rare elsewhere and in the public text. Grammar and everyday
 words are common to all, so federation has something to share, and a silo something that only it knows.
+
+With `directions: many` each silo translates from one family into another, without a pivot, and families are in each
+other's way: all draw their words and suffixes from one stock and mean different things by them, as English `gift` is
+German for poison, and no two share all of word order, adpositions and agreement. What is right for one family is then
+wrong for another, while cousins keep most words and all of the grammar; and all silos speak of one domain unless
+`domains` says otherwise, so that only their languages tell them apart.
 
 Languages have the codes that ISO 639 leaves to private use, `qaa` to `qtz`; the last is the pivot. Everything follows
 from the settings: the same settings give the same sentences on every machine.
@@ -25,10 +31,22 @@ from fedmt import recipe
 from fedmt.corpus.pairs import Direction, Pair, Text
 from fedmt.corpus.split import split as split_pairs
 
-__all__ = ["PIVOT", "Clause", "Language", "Phrase", "directions", "language", "pivot", "public", "texts"]
+__all__ = [
+    "PIVOT",
+    "Clause",
+    "Language",
+    "Phrase",
+    "directions",
+    "family",
+    "language",
+    "names",
+    "pivot",
+    "public",
+    "texts",
+]
 
 PIVOT = "qtz"
-Order: TypeAlias = Literal["SVO", "SOV", "VSO"]
+Order: TypeAlias = Literal["SVO", "SOV", "VSO", "OVS"]
 Kind: TypeAlias = Literal["noun", "verb", "adjective", "place"]
 
 # How many words of each kind everyday life has, and how many each domain has of its own.
@@ -39,6 +57,9 @@ OWN, FOREIGN = 0.6, 0.03
 _TENSES = ("now", "then", "later")
 _GRAMMAR = ("the", "in", *_TENSES)
 _SUFFIXES = ("+the", "+plural", "+case", "+then", "+later", "+singular")
+# Sounds in which a cousin differs from the head of its family; where families share their words, few, or a cousin's
+# words would be strangers'.
+_MOVED, _MOVED_OF_ONE_STOCK = 4, 2
 
 
 class Phrase(NamedTuple):
@@ -119,17 +140,15 @@ def pivot(settings: recipe.ToySilos) -> Language:
 
 def language(settings: recipe.ToySilos, family: int, member: int) -> Language:
     """The member 0 speaks as the family once did; each other has moved some consonants round a ring."""
+    if settings.directions == "many":
+        return _of_one_stock(settings, family, member)
     rng = random.Random(f"{settings.seed}/family/{family}")
     orders: tuple[Order, ...] = ("SOV", "VSO", "SVO")
     order = orders[family % 3]
     consonants = "".join(rng.sample("bcdfghjklmnpqrstvwxyz", 12))
     roots = _roots(settings, f"family/{family}", consonants, "".join(rng.sample("aeiou", 4)))
-    ring = random.Random(f"{settings.seed}/family/{family}/{member}").sample(consonants, 4 if member else 0)
-    changes = {ord(sound): ord(ring[index - 1]) for index, sound in enumerate(ring)}
-    high, low = divmod(member * settings.families + family, 26)
-    code = f"q{chr(ord('a') + high)}{chr(ord('a') + low)}"
     return Language(
-        code,
+        _code(settings, family, member),
         order,
         adjectives_first=order != "VSO",
         postpositions=order == "SOV",
@@ -137,8 +156,54 @@ def language(settings: recipe.ToySilos, family: int, member: int) -> Language:
         suffixing=True,
         harmony=order == "SOV",
         roots=roots,
-        changes=changes,
+        changes=_changes(settings, family, member, consonants, _MOVED),
     )
+
+
+def _of_one_stock(settings: recipe.ToySilos, family: int, member: int) -> Language:
+    """A language of `directions: many`: the forms are those of all families, what they mean is the family's own."""
+    orders: tuple[Order, ...] = ("SOV", "VSO", "SVO", "OVS")
+    order = orders[family % 4]
+    # Families 4 to 7 have the orders of the first four and turn the rest round.
+    turned = family >= 4
+    consonants = "bdfgklmnprst"
+    stock = _roots(settings, "stock", consonants, "aeiou")
+    kinds = (_GRAMMAR, _SUFFIXES, tuple(meaning for meaning in stock if "." in meaning))
+    rng = random.Random(f"{settings.seed}/meanings/{family}")
+    roots = {
+        meaning: stock[form]
+        for meanings in kinds
+        for meaning, form in zip(meanings, rng.sample(meanings, len(meanings)), strict=True)
+    }
+    return Language(
+        _code(settings, family, member),
+        order,
+        adjectives_first=(order in ("SOV", "SVO")) != turned,
+        postpositions=(order in ("SOV", "OVS")) != turned,
+        articles=(order in ("VSO", "OVS")) != turned,
+        suffixing=True,
+        harmony=False,
+        roots=roots,
+        changes=_changes(settings, family, member, consonants, _MOVED_OF_ONE_STOCK),
+    )
+
+
+def _code(settings: recipe.ToySilos, family: int, member: int) -> str:
+    high, low = divmod(member * settings.families + family, 26)
+    return f"q{chr(ord('a') + high)}{chr(ord('a') + low)}"
+
+
+def _changes(settings: recipe.ToySilos, family: int, member: int, consonants: str, number: int) -> dict[int, int]:
+    ring = random.Random(f"{settings.seed}/family/{family}/{member}").sample(consonants, number if member else 0)
+    return {ord(sound): ord(ring[index - 1]) for index, sound in enumerate(ring)}
+
+
+def family(settings: recipe.ToySilos, code: str) -> str | None:
+    """The family of one of these languages, which is its branch too; nothing where they have no such language."""
+    if code == PIVOT:
+        return "pivot"
+    spoken = {end.code: index for ends in _ends(settings) for index, end in ends if end.code != PIVOT}
+    return f"family-{spoken[code] + 1}" if code in spoken else None
 
 
 def _roots(settings: recipe.ToySilos, name: str, consonants: str, vowels: str) -> dict[str, str]:
@@ -221,27 +286,56 @@ def _draw(source: Language, target: Language, speaker: _Speaker, pairs: int) -> 
     return list(found.values())
 
 
-def _members(settings: recipe.ToySilos) -> list[tuple[int, int]]:
-    """Family and member of each silo. One family: all silos speak one language; several: each silo its own."""
-    if settings.families == 1:
-        return [(0, 0)] * settings.silos
-    return [(silo % settings.families, silo // settings.families) for silo in range(settings.silos)]
+# Where a silo's text begins or ends: a language with the number of its family.
+_End: TypeAlias = tuple[int, Language]
+
+
+def _ends(settings: recipe.ToySilos) -> list[tuple[_End, _End]]:
+    """Source and target of each silo."""
+    if settings.directions == "many":
+        return [_across(settings, silo) for silo in range(settings.silos)]
+    middle = (-1, pivot(settings))
+    ends = []
+    for silo in range(settings.silos):
+        # In `both`, two silos share a language and go opposite ways.
+        own = silo // 2 if settings.directions == "both" else silo
+        # One family: all silos speak one language; several: each its own.
+        index, member = (0, 0) if settings.families == 1 else (own % settings.families, own // settings.families)
+        end = (index, language(settings, index, member))
+        out = settings.directions == "from-pivot" or (settings.directions == "both" and silo % 2 == 1)
+        ends.append((middle, end) if out else (end, middle))
+    return ends
+
+
+def _across(settings: recipe.ToySilos, silo: int) -> tuple[_End, _End]:
+    """In each row of as many silos as there are families, every family is once a source and once a target; the next
+    row goes from each family to another one, in languages of its own."""
+    row, source = divmod(silo, settings.families)
+    target = (source + 1 + row % (settings.families - 1)) % settings.families
+    return (source, language(settings, source, row)), (target, language(settings, target, row))
 
 
 def directions(settings: recipe.ToySilos) -> list[Direction]:
     """Each silo's direction."""
-    return [Direction(language(settings, *member).code, PIVOT) for member in _members(settings)]
+    return [Direction(source.code, target.code) for (_, source), (_, target) in _ends(settings)]
+
+
+def names(settings: recipe.ToySilos) -> list[str]:
+    return [f"toy-{silo + 1}" for silo in range(settings.silos)]
+
+
+def _domains(settings: recipe.ToySilos) -> int:
+    return settings.domains or (1 if settings.directions == "many" else settings.silos)
 
 
 def texts(settings: recipe.ToySilos, split: recipe.Split | None = None) -> list[Text]:
     """One text for each silo, in its own domain; `settings.pairs` pairs each, before the split."""
-    target = pivot(settings)
     found = []
-    for silo, member in enumerate(_members(settings)):
-        speaker = _Speaker(random.Random(f"{settings.seed}/silo/{silo}"), (silo,), OWN)
-        source = language(settings, *member)
+    for silo, (name, ((_, source), (_, target))) in enumerate(zip(names(settings), _ends(settings), strict=True)):
+        domain = silo % _domains(settings)
+        speaker = _Speaker(random.Random(f"{settings.seed}/silo/{silo}"), (domain,), OWN)
         pairs = _draw(source, target, speaker, settings.pairs)
-        found.append(_text(f"toy-{silo + 1}", Direction(source.code, PIVOT), pairs, split))
+        found.append(_text(name, Direction(source.code, target.code), pairs, split))
     return found
 
 
@@ -250,14 +344,15 @@ def public(
 ) -> list[Text]:
     """Everyday text in the silos' languages: `settings.pairs` in all, shared out evenly among the directions."""
     silos = silos or recipe.ToySilos(source="toy")
-    target = pivot(silos)
-    spoken = list(dict.fromkeys(_members(silos)))
+    spoken = {Direction(source.code, target.code): (source, target) for (_, source), (_, target) in _ends(silos)}
+    domains = tuple(range(_domains(silos)))
     found = []
-    for index, member in enumerate(spoken):
-        source = language(silos, *member)
-        speaker = _Speaker(random.Random(f"{silos.seed}/public/{source.code}"), tuple(range(silos.silos)), FOREIGN)
+    for index, (direction, (source, target)) in enumerate(spoken.items()):
+        # A language's public sentences are other ones in each direction in which it stands.
+        name = source.code if direction.target == PIVOT else str(direction)
+        speaker = _Speaker(random.Random(f"{silos.seed}/public/{name}"), domains, FOREIGN)
         share = settings.pairs * (index + 1) // len(spoken) - settings.pairs * index // len(spoken)
-        found.append(_text("public", Direction(source.code, PIVOT), _draw(source, target, speaker, share), split))
+        found.append(_text("public", direction, _draw(source, target, speaker, share), split))
     return found
 
 

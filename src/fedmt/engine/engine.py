@@ -6,7 +6,7 @@ Knows nothing of training, decoding or federation.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -111,8 +111,14 @@ class Engine:
     @property
     def hash(self) -> str:
         """SHA-256 over everything that decides a translation: the model's state and the vocabulary."""
-        digest = hashlib.sha256(self.vocabulary.hash.encode())
+        return self.hash_without(())
+
+    def hash_without(self, names: Iterable[str]) -> str:
+        """The same over all but these tensors."""
+        digest, left_out = hashlib.sha256(self.vocabulary.hash.encode()), set(names)
         for name, tensor in sorted(_state(self.model).items()):
+            if name in left_out:
+                continue
             digest.update(f"{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode())
             digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
         return digest.hexdigest()
@@ -203,26 +209,36 @@ def initialise(model: PreTrainedModel, seed: int) -> None:
     """
     draw = torch.Generator().manual_seed(seed)
     fixed = _fixed(model)
-    padding = model.config.pad_token_id
-    with torch.no_grad():
-        for name, tensor in model.named_parameters():
-            if name in fixed:
-                continue
-            if "norm" in name:
-                tensor.fill_(1.0 if name.endswith("weight") else 0.0)
-            elif name.endswith("bias"):
-                tensor.zero_()
-            elif "shared" in name or "embed" in name:
-                tensor.normal_(0.0, 0.02, generator=draw)
-                tensor[padding].zero_()
-            else:
-                adds = name.rsplit(".", 2)[-2] in ("v_proj", "out_proj", "fc1", "fc2")
-                nn.init.xavier_normal_(tensor, gain=0.4 if adds else 1.0, generator=draw)
+    for name, tensor in model.named_parameters():
+        if name not in fixed:
+            initialise_tensor(name, tensor, draw, model.config.pad_token_id)
+
+
+@torch.no_grad()
+def initialise_tensor(name: str, tensor: Tensor, draw: torch.Generator, padding: int) -> None:
+    if "norm" in name:
+        tensor.fill_(1.0 if name.endswith("weight") else 0.0)
+    elif name.endswith("bias"):
+        tensor.zero_()
+    elif "shared" in name or "embed" in name:
+        tensor.normal_(0.0, 0.02, generator=draw)
+        tensor[padding].zero_()
+    else:
+        adds = name.rsplit(".", 2)[-2] in ("v_proj", "out_proj", "fc1", "fc2")
+        nn.init.xavier_normal_(tensor, gain=0.4 if adds else 1.0, generator=draw)
 
 
 def load(name: str | Path, revision: str | None = None) -> Engine:
-    """A Marian, MBart, M2M100, NLLB or T5-style engine by folder, or by its name on the Hugging Face hub."""
+    """A Marian, MBart, M2M100, NLLB or T5-style engine by folder, or by its name on the Hugging Face hub.
+
+    Where an extension stands there by itself, it is loaded upon its base.
+    """
+    # Extensions are made of engines: they cannot be imported before engines are.
+    from fedmt.engine import extension
+
     folder = _folder(name, revision)
+    if not (folder / "config.json").is_file() and (folder / extension.SHEET).is_file():
+        return extension.load_extension(folder)
     config = _json(folder / "config.json")
     architecture = ARCHITECTURES.get(str(config.get("model_type")))
     if architecture is None:
@@ -241,6 +257,7 @@ def load(name: str | Path, revision: str | None = None) -> Engine:
         raise EngineError(f"{name}: cannot be loaded: {_one_line(error)}") from error
     if missing := sorted(found["missing_keys"]):
         raise EngineError(f"{name}: lacks {len(missing)} of the model's tensors, {missing[0]} for one")
+    extension.complete(model, folder, str(name), found["unexpected_keys"])
     model.eval()
     return Engine(model, vocabularies.read(folder, model.config), _about(folder, str(name)))
 
@@ -248,7 +265,7 @@ def load(name: str | Path, revision: str | None = None) -> Engine:
 def _folder(name: str | Path, revision: str | None) -> Path:
     folder = Path(name)
     if folder.is_dir():
-        if not (folder / "config.json").is_file():
+        if not any((folder / file).is_file() for file in ("config.json", "extension.json")):
             raise EngineError(f"{name}: is no engine's folder: it has no config.json")
         return folder
     beside = folder.parent != Path() and folder.parent.is_dir()

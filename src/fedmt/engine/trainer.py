@@ -125,8 +125,11 @@ class Trainer:
         saved: Saved | None = None,
         keep: Callable[[Saved], None] | None = None,
         report: Report | None = None,
+        most: int | None = None,
     ) -> tuple[Fitted, Saved]:
-        """Train for so many epochs; `total` is the steps of the whole training, of which this fit is a part.
+        """Train for so many epochs, or `most` steps of them.
+
+        `total` is the steps of the whole training, of which this fit is a part.
 
         A step whose gradient is not finite changes nothing, and its tokens do not count.
         """
@@ -152,6 +155,8 @@ class Trainer:
                     for at, of, batch in batches(
                         examples, self.pad, self.settings.batch_tokens, _mix(seed, epoch), done if epoch == first else 0
                     ):
+                        if most is not None and step - before >= most:
+                            break
                         step += 1
                         for group in optimizer.param_groups:
                             group["lr"] = rate(self.settings, pace, step, total)
@@ -167,7 +172,8 @@ class Trainer:
                         now = time.perf_counter()
                         if report and now - reported > 0.5:
                             late = late_loss / late_tokens if late_tokens else math.nan
-                            report(step - before, epochs * of, late, late_read / (now - reported))
+                            goal = epochs * of if most is None else min(most, epochs * of)
+                            report(step - before, goal, late, late_read / (now - reported))
                             reported, late_loss, late_tokens, late_read = now, 0.0, 0.0, 0.0
                         if keep and now - kept > self.settings.checkpoint_seconds:
                             place = {
@@ -204,6 +210,38 @@ class Trainer:
                     total += float(F.cross_entropy(logits, labels[start : start + 1024], reduction="sum"))
                 tokens += batch.target_tokens
         return total / max(1, tokens)
+
+    def slope(
+        self, examples: Examples, names: Iterable[str], most: int | None, seed: int
+    ) -> tuple[float, dict[str, Tensor]]:
+        """The loss of so many batches (none: all), as `loss` counts it, and its gradient by these tensors."""
+        own = dict(self.model.named_parameters())
+        wanted = {name: own[name] for name in names}
+        asked = {name: parameter.requires_grad for name, parameter in own.items()}
+        self.model.eval()
+        total, tokens = 0.0, 0
+        try:
+            for name, parameter in own.items():
+                parameter.requires_grad_(name in wanted)
+            with torch.set_grad_enabled(bool(wanted)), quick(self.model, self.machine.device):
+                for at, _, batch in batches(examples, self.pad, self.settings.batch_tokens, seed):
+                    if at == most:
+                        break
+                    hidden, labels = self._hidden(batch)
+                    weight, bias = self._head()
+                    loss = smoothed_loss(hidden, weight, bias, labels, 0.0)
+                    if wanted:
+                        torch.autograd.backward(loss)
+                    total, tokens = total + float(loss.detach()), tokens + batch.target_tokens
+            gradient = {
+                name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad / max(1, tokens)
+                for name, parameter in wanted.items()
+            }
+        finally:
+            for name, parameter in own.items():
+                parameter.requires_grad_(asked[name])
+                parameter.grad = None
+        return total / max(1, tokens), gradient
 
     def _check_lost(self, lost: int) -> None:
         if lost >= HOPELESS:

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from fedmt.choices import Codec
+from fedmt.exchange.mask import masked, part_of, unmasked
 
-__all__ = ["Payload", "decode", "encode", "pack", "parts", "pieces", "size", "unpack"]
+__all__ = ["Payload", "decode", "decode_chosen", "encode", "pack", "parts", "pieces", "size", "unpack"]
 
 Payload: TypeAlias = bytes | bytearray | memoryview
 
@@ -48,9 +49,16 @@ _MOST_ELEMENTS = 1 << 48
 _ALIGN = 64
 
 
-def encode(tensors: Mapping[str, Tensor], codec: Codec) -> memoryview:
-    """The tensors as a .safetensors file in memory. fp16 saturates: what is too large for it becomes its largest."""
-    return _filled(tensors, _STORED[codec.kind], None)
+def encode(tensors: Mapping[str, Tensor], codec: Codec, masks: Mapping[str, Tensor] | None = None) -> memoryview:
+    """The tensors, or of those with a mask the chosen values, as a .safetensors file in memory.
+
+    fp16 saturates: what is too large for it becomes its largest.
+    """
+    stored = _STORED[codec.kind]
+    if not masks:
+        return _filled(tensors, stored, None)
+    written = masked(tensors, masks)
+    return _filled({name: _as(tensor, stored, name) for name, tensor in written.items()}, None, None)
 
 
 def decode(payload: Payload, codec: Codec | None = None) -> dict[str, Tensor]:
@@ -58,12 +66,36 @@ def decode(payload: Payload, codec: Codec | None = None) -> dict[str, Tensor]:
 
     With a `codec` given, anything that it would not have stored is refused.
     """
-    wanted = list(_STORED.values()) if codec is None else [_STORED[codec.kind]]
     tensors, _ = unpack(payload)
-    for name, tensor in tensors.items():
-        if tensor.dtype not in wanted:
-            raise ValueError(f"tensor {name!r} is stored as {_NAMES[tensor.dtype]}, not {_spoken(wanted)}")
-    return {name: tensor.float() for name, tensor in tensors.items()}
+    return {name: _decoded(name, tensor, codec) for name, tensor in tensors.items()}
+
+
+def decode_chosen(
+    payload: Payload, codec: Codec, like: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The tensors of a payload whose values may be chosen ones: nought where none was sent, and the masks.
+
+    `like` has the shapes of the whole tensors.
+    """
+    written, _ = unpack(payload)
+    return unmasked(
+        {name: tensor if part_of(name) else _decoded(name, tensor, codec) for name, tensor in written.items()}, like
+    )
+
+
+def _decoded(name: str, tensor: Tensor, codec: Codec | None) -> Tensor:
+    wanted = list(_STORED.values()) if codec is None else [_STORED[codec.kind]]
+    if tensor.dtype not in wanted:
+        raise ValueError(f"tensor {name!r} is stored as {_NAMES[tensor.dtype]}, not {_spoken(wanted)}")
+    return tensor.float()
+
+
+def _as(tensor: Tensor, stored: torch.dtype, name: str) -> Tensor:
+    if part_of(name) is not None or tensor.dtype == stored:
+        return tensor
+    made = torch.empty(tensor.shape, dtype=stored)
+    _store(tensor, made.view(-1))
+    return made
 
 
 def size(tensors: Mapping[str, Tensor], codec: Codec) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -16,11 +17,15 @@ __all__ = ["Update", "change", "mismatch", "unfinite"]
 
 @dataclass(frozen=True)
 class Update:
-    """What one silo contributes to a merge: tensors (not changes of tensors), and a weight above nought."""
+    """What one silo contributes to a merge: tensors (not changes of tensors), and a weight above nought.
+
+    Of a tensor with a mask only the values where it is true were sent; the others are nought.
+    """
 
     tensors: Mapping[str, Tensor]
     weight: float = 1.0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    masks: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.weight) and self.weight > 0):
@@ -28,11 +33,18 @@ class Update:
 
     @property
     def parameters(self) -> int:
-        return sum(tensor.numel() for tensor in self.tensors.values())
+        """How many were sent."""
+        masks = self.masks
+        return sum(int(masks[name].sum()) if name in masks else tensor.numel() for name, tensor in self.tensors.items())
 
-    def only(self, names: Iterable[str]) -> Update:
-        """The same update without its other tensors; names that it lacks are passed over."""
-        return Update({name: self.tensors[name] for name in names if name in self.tensors}, self.weight, self.metrics)
+    def renamed(self, key: Callable[[str], str]) -> Update:
+        """The same update, its tensors by other names."""
+        return Update(
+            {key(name): tensor for name, tensor in self.tensors.items()},
+            self.weight,
+            self.metrics,
+            {key(name): mask for name, mask in self.masks.items()},
+        )
 
 
 def mismatch(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor], whole: bool) -> str | None:
@@ -57,10 +69,13 @@ def unfinite(tensors: Mapping[str, Tensor]) -> str | None:
     return None
 
 
-def change(tensors: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> float:
-    """The Euclidean norm of all that differs from `base`, in float64."""
+def change(update: Update, base: Mapping[str, Tensor]) -> float:
+    """The Euclidean norm of all that was sent and differs from `base`, in float64."""
     square = 0.0
-    for name, tensor in tensors.items():
-        for piece, old in zip(pieces(tensor), pieces(base[name]), strict=True):
-            square += float((piece.double() - old.double()).square().sum())
+    for name, tensor in update.tensors.items():
+        mask = update.masks.get(name)
+        sent = itertools.repeat(None) if mask is None else pieces(mask)
+        for piece, old, here in zip(pieces(tensor), pieces(base[name]), sent, strict=False):
+            difference = piece.double() - old.double()
+            square += float((difference if here is None else difference[here]).square().sum())
     return math.sqrt(square)

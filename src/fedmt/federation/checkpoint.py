@@ -22,7 +22,7 @@ from fedmt import files
 from fedmt.errors import RunError
 from fedmt.exchange import codec
 
-__all__ = ["Shelf", "State", "load", "randomness", "restore_randomness", "save", "shelf", "sweep"]
+__all__ = ["Shelf", "State", "load", "over", "randomness", "restore_randomness", "save", "shelf", "sweep", "under"]
 
 _KEY = "fedmt"
 
@@ -33,6 +33,17 @@ class State:
 
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+def over(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, their names behind a prefix."""
+    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those that stand behind the prefix, without it."""
+    start = f"{prefix}/"
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
 
 
 def save(path: Path, state: State) -> None:

@@ -3,59 +3,81 @@
     plan → ask → check each reply → fold → checkpoint
 
 It keeps one running sum, never a list of updates, and folds in the plan's order, so that the engine does not depend on
-which silo was the fastest. A run that was killed goes on from its last whole round. Knows no text, and no network.
+which silo was the fastest. Where silos merge in groups, a tensor has a name for each group (`groups.py`), and all else
+is as it was. A run that was killed goes on from its last whole round. Knows no text, no method and no network.
 """
 
 from __future__ import annotations
 
 import math
+import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from fedmt.choices import GroupsNone, SelectAll
-from fedmt.errors import QuorumError, Refused, RunError
-from fedmt.events import Dropped, Listener, Trained, Travelled
+from fedmt.choices import CodecFp32, GroupsGradients, SelectMetaSend, ThetaLearned
+from fedmt.errors import QuorumError, RunError
+from fedmt.events import Chosen, Dropped, Listener, Shifted, Spent, Travelled
 from fedmt.exchange import codec
 from fedmt.exchange.ledger import Ledger, Totals
-from fedmt.exchange.selector import select
-from fedmt.exchange.update import Update, change, mismatch, unfinite
-from fedmt.federation import checkpoint
+from fedmt.exchange.pulling import changes
+from fedmt.exchange.selector import Scene, needs, select, whole
+from fedmt.exchange.update import Update, mismatch
+from fedmt.federation import checkpoint, replies
 from fedmt.federation.asking import Asking
-from fedmt.federation.checkpoint import Shelf, State
-from fedmt.federation.merge import Fold, weight
+from fedmt.federation.checkpoint import Shelf, State, over, under
+from fedmt.federation.groups import Grouping
+from fedmt.federation.merge import Fold
 from fedmt.federation.messages import Number, Reply, Request
-from fedmt.federation.silo import FIT, LOSS, because, is_statistic, score_step
+from fedmt.federation.silo import BASE, FIT, GRADIENT, LOSS, SEND, score_step
+from fedmt.federation.thresholds import Thresholds, theta_of
 from fedmt.federation.transport import Transport
+from fedmt.place import Side
 from fedmt.recipe import Recipe
 
-__all__ = ["After", "Coordinator"]
+__all__ = ["After", "Base", "Coordinator", "Engines", "Grouper"]
 
-After: TypeAlias = Callable[[int, Mapping[str, Tensor]], None]
+Tensors: TypeAlias = Mapping[str, Tensor]
+Engines: TypeAlias = Mapping[str, Tensors]
+"""Of each silo, what is shared of its engine. Silos whose groups are the same have one and the same table."""
+After: TypeAlias = Callable[[int, Engines], None]
+Grouper: TypeAlias = Callable[[Mapping[str, Mapping[Side, Tensor]] | None], Grouping]
+"""Who merges with whom; given the silos' gradients where the method goes by them."""
 
 _COURSE = "course"
-_NEEDED = ("samples", "train_loss", "tokens", "steps", "seconds")
-# A reply may be larger than the engine by its names; statistics have a limit of their own.
-_SLACK = 1 << 16
-_LARGEST_STATISTICS = 1 << 26
+# Beside tensors by name or `group/name`: no group is called so.
+_STATE = "@state"
+
+
+@dataclass(frozen=True)
+class Base:
+    """What silos need of the engine besides what is shared: its tensors, or none where each has them by a name."""
+
+    tensors: Tensors
+    digest: int
 
 
 @dataclass(frozen=True)
 class _Course:
     """Where a model's training stands after `round` whole rounds.
 
-    `losses[r]` is the dev loss of the engine after r rounds; silos measure it as they receive it, so the last engine's
-    is known a round later. `known` are the silos that hold an engine to which a part can be sent.
+    `tensors` go by their names in the groups. `losses[r]` is the dev loss of the engine after r rounds; silos measure
+    it as they receive it, so the last engine's is known a round later. `known` are the silos that hold an engine to
+    which a part can be sent, `based` those that hold the base. `state` is what methods must remember: the round before,
+    masks, a threshold's network.
     """
 
-    tensors: Mapping[str, Tensor]
+    tensors: Tensors
+    grouping: Grouping | None = None
     round: int = 0
     known: tuple[str, ...] = ()
+    based: tuple[str, ...] = ()
     losses: tuple[float | None, ...] = ()
+    state: State = State()  # noqa: RUF009
 
     def best(self) -> int | None:
         known = [round for round, loss in enumerate(self.losses) if loss is not None]
@@ -73,6 +95,8 @@ class _Plan:
     rounds: int
     epochs: int
     personal: bool
+    like: Tensors
+    base: Base | None
 
 
 @dataclass
@@ -94,7 +118,10 @@ class _Tally:
 
 
 class Coordinator:
-    """`run` names the run in every message: other recipes need other names. `folder` None: nothing is written down."""
+    """`run` names the run in every message: other recipes need other names. `folder` None: nothing is written down.
+
+    `sides` says where each tensor stands (none: all stand together), `grouper` who merges with whom (none: all).
+    """
 
     def __init__(
         self,
@@ -104,135 +131,302 @@ class Coordinator:
         folder: Path | None,
         ledger: Ledger,
         listen: Listener,
+        sides: Mapping[str, Side] | None = None,
+        grouper: Grouper | None = None,
     ) -> None:
-        # Another member of this union would want a running sum of its own for each group.
-        assert isinstance(recipe.groups, GroupsNone)
         self._run = run
         self._recipe = recipe
         self._transport = transport
         self._folder = folder
         self._ledger = ledger
         self._listen = listen
+        self._sides = sides or {}
+        self._grouper = grouper
         self._memory: dict[str, Shelf] = {}
 
     def train(
         self,
         model: str,
-        start: Mapping[str, Tensor],
+        start: Tensors,
         silos: Sequence[str],
         rounds: int,
         epochs: int,
         personal: bool = False,
         after: After | None = None,
-    ) -> dict[str, Tensor]:
-        """Train `model` from `start` at these silos, and give its tensors: the last round's, or the best's.
+        base: Base | None = None,
+    ) -> Engines:
+        """Train `model` from `start` at these silos, and give each silo's tensors: the last round's, or the best's.
 
-        `after` is called with each whole round and its tensors once they are written down; when a run is resumed, again
-        with the last of them.
+        `start` is what is shared of an engine; `base` the rest, where there is one. `after` is called with each whole
+        round and its engines once they are written down; when a run is resumed, again with the last of them.
         """
-        plan = _Plan(model, silos, rounds, epochs, personal)
+        plan = _Plan(model, silos, rounds, epochs, personal, start, base)
         train = self._recipe.train
         shelf = self._shelf(model)
-        course = self._resume(shelf, start)
+        course = self._resume(shelf, plan) or self._begin(shelf, plan)
         if after is not None and course.round:
-            after(course.round, course.tensors)
+            after(course.round, self._engines(plan, course))
         while course.round < rounds and not course.stale(train.patience):
             before, course = course, self._one_round(plan, course)
             if train.keep == "best" and course.best() == before.round:
                 shelf.put(_best(before.round), State(before.tensors))
             self._commit(shelf, model, course)
             if after is not None:
-                after(course.round, course.tensors)
+                after(course.round, self._engines(plan, course))
         if train.keep == "last" or course.round == 0:
-            return dict(course.tensors)
+            return self._engines(plan, course)
         if len(course.losses) == course.round:
             course = self._last_loss(plan, course)
             self._commit(shelf, model, course)
         kept = shelf.get(_best(course.best()))
-        return dict(course.tensors if kept is None else kept.tensors)
+        return self._engines(plan, course if kept is None else replace(course, tensors=kept.tensors))
 
     def score(
-        self, model: str, tensors: Mapping[str, Tensor], silos: Sequence[str], set: str, round: int = 0
+        self, model: str, engines: Engines, silos: Sequence[str], set: str, round: int = 0
     ) -> dict[str, dict[str, Tensor]]:
-        """Each silo's statistics of `tensors` on its set `dev` or `test`; `round` 0: the finished model's."""
+        """Each silo's statistics of its engine on its set `dev` or `test`; `round` 0: the finished model's."""
         shelf, name = self._shelf(model), f"score-{set}-{round}"
-        payload = codec.encode(tensors, self._recipe.codec)
-        about = {"run": self._run, "digest": zlib.crc32(payload), "silos": list(silos)}
+        payloads = _once(lambda tensors: codec.encode(tensors, self._recipe.codec), [engines[silo] for silo in silos])
+        digests = _once(zlib.crc32, payloads)
+        about = {"run": self._run, "digest": digests, "silos": list(silos)}
         kept = shelf.get(name)
         if kept is not None and about.items() <= kept.numbers.items():
             self._ledger.settle(kept.numbers["ledger"])
             return _by_silo(kept.tensors)
         scores: dict[str, dict[str, Tensor]] = {}
 
-        def read(reply: Reply) -> dict[str, Tensor]:
-            _check_refusal(reply)
-            _check_size(reply, _LARGEST_STATISTICS)
-            statistics = _decoded(reply, lambda content: codec.unpack(content)[0])
-            if not all(is_statistic(name, tensor) for name, tensor in statistics.items()):
-                raise Refused(reply.silo, "its statistics are not numbers under short names")
-            return statistics
-
         def take(silo: str, statistics: dict[str, Tensor]) -> None:
             # A view would keep the whole reply.
             scores[silo] = {name: tensor.clone() for name, tensor in statistics.items()}
 
-        step, count = score_step(set), (_parameters(tensors), len(tensors))
-        requests = [Request(self._run, model, round, step, silo, payload) for silo in silos]
-        self._exchange(requests, dict.fromkeys(silos, count), read, take, lambda _: (0, 0))
+        step, counts = score_step(set), {silo: _count(engines[silo]) for silo in silos}
+        requests = [
+            Request(self._run, model, round, step, silo, payload) for silo, payload in zip(silos, payloads, strict=True)
+        ]
+        del payloads
+        self._ledger.forget()
+        self._exchange(requests, counts, replies.statistics, take, lambda _: (0, 0))
         flat = {f"{silo}/{name}": tensor for silo, table in scores.items() for name, tensor in table.items()}
         sealed = self._ledger.seal()
         shelf.put(name, State(flat, {**about, "ledger": sealed}))
         self._ledger.settle(sealed)
         return scores
 
-    def _one_round(self, plan: _Plan, course: _Course) -> _Course:
-        recipe, base, round = self._recipe, course.tensors, course.round + 1
-        down = recipe.selector.down
-        part = list(base) if isinstance(down, SelectAll) else select(down, base, recipe.seed, round, "")
-        # A part is enough only for a silo that holds the rest. All who are sent the same share one payload.
-        encoded: dict[int, memoryview] = {}
-        requests, counts = [], {}
-        for silo in plan.silos:
-            names = part if silo in course.known else list(base)
-            if len(names) not in encoded:
-                encoded[len(names)] = codec.encode({name: base[name] for name in names}, recipe.codec)
-            counts[silo] = (sum(base[name].numel() for name in names), len(names))
-            requests.append(self._request(plan, round, FIT, silo, encoded[len(names)], plan.epochs))
-        fold, tally, told = Fold(), _Tally(), set[str]()
+    # ── one round ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-        def read(reply: Reply) -> Update:
-            update = self._read_update(reply, base)
+    def _one_round(self, plan: _Plan, course: _Course) -> _Course:
+        recipe, round, begun = self._recipe, course.round + 1, time.monotonic()
+        self._ledger.forget()
+        course = self._bring_base(plan, course)
+        thresholds = self._thresholds(plan, course)
+        theta = None if thresholds else theta_of(recipe.selector.up, recipe.seed, round)
+        requests, counts, state = self._push(plan, course, theta)
+        fold, tally, told = Fold(), _Tally(), set[str]()
+        sent, merging = [0, 0], [0.0]
+
+        def tell(reply: Reply) -> None:
             if reply.silo not in told:
                 told.add(reply.silo)
-                self._listen(_trained(plan.model, round, reply))
+                self._listen(replies.trained(plan.model, round, reply))
+                if spent := replies.spent(reply):
+                    self._listen(Spent(plan.model, reply.silo, round, spent))
+
+        def read(reply: Reply) -> Update:
+            update = replies.update(reply, recipe, self._engine(plan, course, reply.silo), whole(recipe.selector.up))
+            tell(reply)
             return update
 
         def take(silo: str, update: Update) -> None:
-            fold.add(update)
+            at = time.monotonic()
+            sent[0], sent[1] = sent[0] + len(update.tensors), sent[1] + update.parameters
+            if recipe.score.shifts:
+                self._listen(_shifted(plan.model, round, silo, update, self._engine(plan, course, silo)))
+            key = self._key(course, silo)
+            fold.add(update.renamed(key), [key(name) for name in plan.like])
             tally.add(silo, update)
+            merging[0] += time.monotonic() - at
 
-        self._exchange(requests, counts, read, take, lambda update: (update.parameters, len(update.tensors)))
+        def up(update: Update) -> tuple[int, int]:
+            return update.parameters, len(update.tensors)
+
+        if thresholds is None:
+            self._exchange(requests, counts, read, take, up)
+        else:
+
+            def read_losses(reply: Reply) -> replies.Judged:
+                judged = replies.judged(reply, recipe, len(plan.like))
+                tell(reply)
+                return judged
+
+            self._exchange(requests, counts, read_losses, thresholds.hear, lambda _: (0, 0))
+            theta = thresholds.theta(round)
+            numbers = {"theta": theta}
+            requests = [Request(self._run, plan.model, round, SEND, silo, numbers=numbers) for silo in thresholds.heard]
+            self._exchange(requests, dict.fromkeys(thresholds.heard, (0, 0)), read, take, up, len(plan.silos))
+            learned = thresholds.state()
+            state = State({**state.tensors, **learned.tensors}, {**state.numbers, **learned.numbers})
+        if theta is not None:
+            every = [len(tally.silos) * figure for figure in (len(plan.like), _count(plan.like)[0])]
+            self._listen(Chosen(plan.model, round, theta, sent[0] / every[0], sent[1] / every[1], tally.loss()))
+            state = State(state.tensors, {**state.numbers, "theta": theta})
+        at = time.monotonic()
+        merged = fold.result(course.tensors, recipe.merge.rate, recipe.merge.missing)
+        spent = {"merge": merging[0] + time.monotonic() - at, "round": time.monotonic() - begun}
+        self._listen(Spent(plan.model, "server", round, spent))
         return replace(
             course,
-            tensors=fold.result(base, recipe.merge.rate),
+            tensors=merged,
             round=round,
             known=tuple(tally.silos),
             losses=(*course.losses[: course.round], tally.loss()),
+            state=state,
         )
+
+    def _push(
+        self, plan: _Plan, course: _Course, theta: float | None
+    ) -> tuple[list[Request], dict[str, tuple[int, int]], State]:
+        """The requests of a round. All who are sent the same share one payload; the selector's new state goes along."""
+        recipe, round, down = self._recipe, course.round + 1, self._recipe.selector.down
+        payloads: dict[Any, tuple[memoryview, tuple[int, int]]] = {}
+        remembered: dict[str, Tensor] = {}
+        if needs(down).before:
+            remembered |= over("before", course.tensors)
+        down_theta = theta_of(down, recipe.seed, round, course.state.numbers.get("theta"))
+        requests, counts = [], {}
+        for silo in plan.silos:
+            # A part is enough only for a silo that holds the rest.
+            part = silo in course.known and not whole(down)
+            which = (part, self._together(course, silo))
+            if which not in payloads:
+                now = self._engine(plan, course, silo)
+                update = Update(now)
+                if part:
+                    place = f"down{len(payloads)}"
+                    before = under("before", course.state.tensors)
+                    scene = Scene(
+                        now,
+                        self._engine(plan, replace(course, tensors=before), silo) if before else now,
+                        {name: self._side(name) for name in now},
+                        recipe.seed,
+                        round,
+                        "",
+                        down_theta,
+                    )
+                    chosen, state = select(down, scene, under(place, course.state.tensors))
+                    remembered |= over(place, state)
+                    masks = {name: mask for name, mask in chosen.items() if mask is not None}
+                    update = Update({name: now[name] for name in chosen}, masks=masks)
+                payload = codec.encode(update.tensors, recipe.codec, update.masks)
+                payloads[which] = payload, (update.parameters, len(update.tensors))
+            payload, counts[silo] = payloads[which]
+            numbers = {} if theta is None else {"theta": theta}
+            requests.append(self._request(plan, round, FIT, silo, payload, plan.epochs, numbers))
+        return requests, counts, State(remembered)
+
+    def _thresholds(self, plan: _Plan, course: _Course) -> Thresholds | None:
+        """Where a threshold is learned, what it has learned so far."""
+        up = self._recipe.selector.up
+        if plan.personal or not (isinstance(up, SelectMetaSend) and isinstance(up.theta, ThetaLearned)):
+            return None
+        keys = {silo: tuple(map(self._key(course, silo), plan.like)) for silo in plan.silos}
+        sizes = [tensor.numel() for tensor in plan.like.values()]
+        return Thresholds(up, self._recipe.merge.missing, sizes, keys, self._recipe.seed, course.state)
 
     def _last_loss(self, plan: _Plan, course: _Course) -> _Course:
         """The dev loss of the last round's engine, which no further round will measure."""
-        payload = codec.encode(course.tensors, self._recipe.codec)
-        requests = [self._request(plan, course.round, LOSS, silo, payload, 0) for silo in plan.silos]
-        count = (_parameters(course.tensors), len(course.tensors))
+        engines = self._engines(plan, course)
+        payloads = _once(lambda tensors: codec.encode(tensors, self._recipe.codec), [*engines.values()])
+        requests = [
+            self._request(plan, course.round, LOSS, silo, payload, 0)
+            for silo, payload in zip(engines, payloads, strict=True)
+        ]
         tally = _Tally()
-
-        def read(reply: Reply) -> Update:
-            _check_refusal(reply)
-            return Update({}, self._weight(reply), reply.numbers)
-
-        self._exchange(requests, dict.fromkeys(plan.silos, count), read, tally.add, lambda _: (0, 0))
+        read = self._read_nothing
+        counts = {silo: _count(engine) for silo, engine in engines.items()}
+        self._ledger.forget()
+        self._exchange(requests, counts, read, tally.add, lambda _: (0, 0))
         return replace(course, losses=(*course.losses, tally.loss()))
+
+    def _read_nothing(self, reply: Reply) -> Update:
+        replies.check_refusal(reply)
+        return Update({}, replies.weight_of(reply, self._recipe), reply.numbers)
+
+    # ── before the first ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self, shelf: Shelf, plan: _Plan) -> _Course:
+        # In one process these may be the resident engine's own, which silos will train.
+        start = {name: tensor.detach().clone() for name, tensor in plan.like.items()}
+        course = _Course(start)
+        if self._grouper is None:
+            return course
+        self._ledger.forget()
+        gradients = None
+        if isinstance(self._recipe.groups, GroupsGradients):
+            course = self._bring_base(plan, course)
+            gradients = self._gradients(plan, course)
+        grouping = self._grouper(gradients)
+        course = replace(course, grouping=grouping)
+        tensors = {self._key(course, silo)(name): tensor for silo in plan.silos for name, tensor in start.items()}
+        course = replace(course, tensors=tensors)
+        self._commit(shelf, plan.model, course)
+        return course
+
+    def _bring_base(self, plan: _Plan, course: _Course) -> _Course:
+        """What silos lack of the engine, once; or only its digest, where each has it."""
+        lacking = [silo for silo in plan.silos if silo not in course.based]
+        if plan.base is None or not lacking:
+            return course
+        tensors = plan.base.tensors
+        # Never rounded: the base is what everyone starts from, and it crosses but once.
+        payload = codec.encode(tensors, CodecFp32()) if tensors else b""
+        based: list[str] = []
+        numbers: dict[str, Number] = {"digest": plan.base.digest}
+        requests = [Request(self._run, plan.model, 0, BASE, silo, payload, numbers) for silo in lacking]
+        counts = dict.fromkeys(lacking, _count(tensors))
+        take: Callable[[str, None], None] = lambda silo, _: based.append(silo)  # noqa: E731
+        self._exchange(requests, counts, replies.check_refusal, take, lambda _: (0, 0), len(lacking))
+        return replace(course, based=(*course.based, *based))
+
+    def _gradients(self, plan: _Plan, course: _Course) -> dict[str, Mapping[Side, Tensor]]:
+        payload = codec.encode(course.tensors, self._recipe.codec)
+        groups = self._recipe.groups
+        batches = (groups.batches or 0) if isinstance(groups, GroupsGradients) else 0
+        requests = [self._request(plan, 0, GRADIENT, silo, payload, 0, {"batches": batches}) for silo in plan.silos]
+        found: dict[str, Mapping[Side, Tensor]] = {}
+        counts = dict.fromkeys(plan.silos, _count(course.tensors))
+        count: Callable[[Mapping[Side, Tensor]], tuple[int, int]] = lambda sides: (  # noqa: E731
+            sum(vector.numel() for vector in sides.values()),
+            len(sides),
+        )
+        self._exchange(requests, counts, replies.gradients, found.__setitem__, count)
+        return found
+
+    # ── who has what ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _side(self, name: str) -> Side:
+        return self._sides.get(name, "shared")
+
+    def _key(self, course: _Course, silo: str) -> Callable[[str], str]:
+        """What the silo's tensors are called among the groups."""
+        grouping = course.grouping
+        if grouping is None:
+            return lambda name: name
+        return lambda name: grouping.key(silo, self._side(name), name)
+
+    def _together(self, course: _Course, silo: str) -> tuple[str, ...]:
+        return () if course.grouping is None else course.grouping.together(silo)
+
+    def _engine(self, plan: _Plan, course: _Course, silo: str) -> dict[str, Tensor]:
+        key = self._key(course, silo)
+        return {name: course.tensors[key(name)] for name in plan.like}
+
+    def _engines(self, plan: _Plan, course: _Course) -> Engines:
+        found: dict[tuple[str, ...], Tensors] = {}
+        for silo in plan.silos:
+            found.setdefault(self._together(course, silo), self._engine(plan, course, silo))
+        return {silo: found[self._together(course, silo)] for silo in plan.silos}
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _exchange(
         self,
@@ -241,13 +435,17 @@ class Coordinator:
         read: Callable[[Reply], Any],
         take: Callable[[str, Any], None],
         up: Callable[[Any], tuple[int, int]],
+        of: int | None = None,
     ) -> None:
-        """Ask, give what was read to `take` in the requests' order, name who was dropped, and hold the quorum."""
+        """Ask, give what was read to `take` in the requests' order, name who was dropped, and hold the quorum.
+
+        The quorum is one of `of` silos (none: of those asked).
+        """
         failures = self._recipe.failures
         first = requests[0] if requests else None
         if first is None:
             raise QuorumError("a federation needs a silo")
-        self._ledger.forget()
+        of = len(requests) if of is None else of
         asking = Asking(requests, down, read, take, up, self._folder)
         asking.through(self._transport, failures.deadline)
         totals: dict[str, Totals] = {request.silo: Totals() for request in requests}
@@ -258,59 +456,59 @@ class Coordinator:
             self._listen(Dropped(first.model, silo, first.round, reason))
         for silo, total in totals.items():
             self._listen(Travelled(first.model, silo, first.round, *_figures(total), first.step))
-        need = max(1, math.ceil(failures.quorum * len(requests) - 1e-9))
+        need = max(1, math.ceil(failures.quorum * of - 1e-9))
         if (have := len(requests) - len(asking.dropped)) < need:
             why = "; ".join(f"{silo}: {reason}" for silo, reason in asking.dropped.items())
             raise QuorumError(
-                f"{first.model}, round {first.round}, {first.step}: {have} of {len(requests)} silos answered, "
+                f"{first.model}, round {first.round}, {first.step}: {have} of {of} silos answered, "
                 f"{need} are needed ({why})"
             )
 
-    def _request(self, plan: _Plan, round: int, step: str, silo: str, payload: codec.Payload, epochs: int) -> Request:
+    def _request(
+        self,
+        plan: _Plan,
+        round: int,
+        step: str,
+        silo: str,
+        payload: codec.Payload,
+        epochs: int,
+        more: Mapping[str, Number] | None = None,
+    ) -> Request:
         numbers: dict[str, Number] = {
             "rounds": plan.rounds,
             "epochs": epochs,
             "seed": self._recipe.seed,
             "personal": int(plan.personal),
+            **(more or {}),
         }
         return Request(self._run, plan.model, round, step, silo, payload, numbers)
 
-    def _read_update(self, reply: Reply, base: Mapping[str, Tensor]) -> Update:
-        """The reply as an update, or Refused: nothing of it has touched the sum before all of it is checked."""
-        recipe = self._recipe
-        _check_refusal(reply)
-        _check_size(reply, codec.size(base, recipe.codec) + _SLACK)
-        tensors = _decoded(reply, lambda content: codec.decode(content, recipe.codec))
-        whole = isinstance(recipe.selector.up, SelectAll)
-        if wrong := mismatch(tensors, base, whole):
-            raise Refused(reply.silo, wrong)
-        if (name := unfinite(tensors)) is not None:
-            raise Refused(reply.silo, f"tensor {name!r} holds a value that is not finite")
-        largest = recipe.failures.largest_norm
-        if largest is not None and (norm := change(tensors, base)) > largest:
-            raise Refused(reply.silo, f"its change has norm {norm:.4g}, above {largest:g}")
-        return Update(tensors, self._weight(reply), reply.numbers)
+    # ── durability ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _weight(self, reply: Reply) -> float:
-        if missing := [name for name in _NEEDED if name not in reply.numbers]:
-            raise Refused(reply.silo, f"it does not say its {missing[0]}")
-        samples = reply.numbers["samples"]
-        if not isinstance(samples, int) or samples < 1:
-            raise Refused(reply.silo, f"it claims {samples} training pairs")
-        return weight(self._recipe.merge, samples)
-
-    def _resume(self, shelf: Shelf, start: Mapping[str, Tensor]) -> _Course:
+    def _resume(self, shelf: Shelf, plan: _Plan) -> _Course | None:
         state = shelf.get(_COURSE)
         if state is None:
-            # In one process these may be the resident engine's own, which silos will train.
-            return _Course({name: tensor.detach().clone() for name, tensor in start.items()})
+            return None
         numbers = state.numbers
         if numbers["run"] != self._run:
             raise RunError(f"{shelf.folder}: belongs to the run {numbers['run']}, not to {self._run}")
-        if wrong := mismatch(state.tensors, start, whole=True):
+        tensors = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(f"{_STATE}/")}
+        grouping = None if numbers["grouping"] is None else Grouping.from_numbers(numbers["grouping"])
+        kept = State(under(_STATE, state.tensors), numbers["state"])
+        course = _Course(
+            tensors,
+            grouping,
+            numbers["round"],
+            tuple(numbers["known"]),
+            tuple(numbers["based"]),
+            tuple(numbers["losses"]),
+            kept,
+        )
+        like = {self._key(course, silo)(name): tensor for silo in plan.silos for name, tensor in plan.like.items()}
+        if wrong := mismatch(tensors, like, whole=True):
             raise RunError(f"{shelf.folder}: holds another engine: {wrong}")
         self._ledger.settle(numbers["ledger"])
-        return _Course(state.tensors, numbers["round"], tuple(numbers["known"]), tuple(numbers["losses"]))
+        return course
 
     def _commit(self, shelf: Shelf, model: str, course: _Course) -> None:
         sealed = self._ledger.seal()
@@ -319,10 +517,13 @@ class Coordinator:
             "model": model,
             "round": course.round,
             "known": course.known,
+            "based": course.based,
             "losses": course.losses,
+            "grouping": None if course.grouping is None else course.grouping.as_numbers(),
+            "state": course.state.numbers,
             "ledger": sealed,
         }
-        shelf.put(_COURSE, State(course.tensors, numbers))
+        shelf.put(_COURSE, State({**course.tensors, **over(_STATE, course.state.tensors)}, numbers))
         self._ledger.settle(sealed)
         for name in shelf.names():
             if name.startswith("best-") and name != _best(course.best()):
@@ -338,46 +539,34 @@ def _best(round: int | None) -> str:
     return f"best-{round}"
 
 
-def _parameters(tensors: Mapping[str, Tensor]) -> int:
-    return sum(tensor.numel() for tensor in tensors.values())
+def _once(make: Callable[[Any], Any], of: Iterable[Any]) -> list[Any]:
+    """What is made of each; of one and the same object, once."""
+    made: dict[int, Any] = {}
+    result = []
+    for one in of:
+        if id(one) not in made:
+            made[id(one)] = make(one)
+        result.append(made[id(one)])
+    return result
+
+
+def _count(tensors: Tensors) -> tuple[int, int]:
+    return sum(tensor.numel() for tensor in tensors.values()), len(tensors)
 
 
 def _figures(total: Totals) -> tuple[int, int, int, int]:
     return total.up_bytes, total.up_parameters, total.down_bytes, total.down_parameters
 
 
-def _trained(model: str, round: int, reply: Reply) -> Trained:
-    numbers = reply.numbers
-    return Trained(
-        model,
-        reply.silo,
-        round,
-        float(numbers["train_loss"]),
-        float(numbers["dev_loss"]) if "dev_loss" in numbers else None,
-        int(numbers["tokens"]),
-        int(numbers["steps"]),
-        float(numbers["seconds"]),
-    )
+def _shifted(model: str, round: int, silo: str, update: Update, before: Tensors) -> Shifted:
+    """How far what was sent whole went."""
+    names = [name for name in update.tensors if name not in update.masks]
+    relative = changes({name: update.tensors[name] for name in names}, before, "relative")
+    mean_abs = changes({name: update.tensors[name] for name in names}, before, "mean_abs")
+    return Shifted(model, silo, round, tuple(names), tuple(relative.values()), tuple(mean_abs.values()))
 
 
-def _check_refusal(reply: Reply) -> None:
-    if reply.refused is not None:
-        raise Refused(reply.silo, because(reply.refused))
-
-
-def _check_size(reply: Reply, largest: int) -> None:
-    if (size := memoryview(reply.payload).nbytes) > largest:
-        raise Refused(reply.silo, f"its reply has {size} bytes; {largest} are allowed")
-
-
-def _decoded(reply: Reply, read: Callable[[codec.Payload], dict[str, Tensor]]) -> dict[str, Tensor]:
-    try:
-        return read(reply.payload)
-    except ValueError as error:
-        raise Refused(reply.silo, str(error)) from None
-
-
-def _by_silo(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+def _by_silo(tensors: Tensors) -> dict[str, dict[str, Tensor]]:
     scores: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         silo, _, name = key.partition("/")

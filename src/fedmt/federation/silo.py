@@ -13,10 +13,11 @@ import hashlib
 import json
 import re
 import shutil
+import time
 import traceback
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -24,19 +25,40 @@ from urllib.parse import quote
 import torch
 from torch import Tensor
 
-from fedmt.choices import SelectAll
+from fedmt.choices import SelectMetaSend, ThetaLearned
 from fedmt.errors import Diverged, InputError
 from fedmt.exchange import codec
-from fedmt.exchange.selector import select
+from fedmt.exchange.metasend import deviations, scaled
+from fedmt.exchange.selector import Scene, needs, select, whole
 from fedmt.exchange.update import mismatch
-from fedmt.federation.checkpoint import Shelf, State, shelf
+from fedmt.federation.checkpoint import Shelf, State, over, shelf, under
 from fedmt.federation.messages import Number, Reply, Request, is_identifier
+from fedmt.place import Side
 from fedmt.recipe import Recipe
 
-__all__ = ["FIT", "LOSS", "FitOrder", "FitResult", "Learner", "Silo", "State", "because", "is_statistic", "score_step"]
+__all__ = [
+    "BASE",
+    "FIT",
+    "GRADIENT",
+    "LOSS",
+    "SEND",
+    "SPENT",
+    "FitOrder",
+    "FitResult",
+    "Learner",
+    "Silo",
+    "State",
+    "because",
+    "is_statistic",
+    "score_step",
+]
 
+BASE = "base"
+GRADIENT = "gradient"
 FIT = "fit"
+SEND = "send"
 LOSS = "loss"
+SPENT = ("choose", "encode", "judge")
 _SETS = ("dev", "test")
 _STATISTICS = (torch.float64, torch.float32, torch.int64, torch.int32)
 
@@ -49,6 +71,8 @@ _REASONS = {
     "mismatch": "the tensors it was sent are not those of its engine",
     "statistics": "its statistics are not numbers under short names",
     "missing": "it lacks the tensors that were not sent",
+    "base": "the engine that it has is not the one the federation begins from",
+    "untrained": "it has not trained in this round",
     "diverged": "its training diverged; lower the highest learning rate, train.peak or train.public_peak",
     "disk": "its disk is full, or its folder cannot be written",
 }
@@ -97,7 +121,16 @@ class Learner(Protocol):
         """Training pairs."""
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The live tensors of the trained part of the resident engine."""
+        """The live tensors of the resident engine that this silo works on: all that it trains or shares."""
+
+    def shared(self) -> Sequence[str]:
+        """The names of those that travel, in order; the others stay."""
+
+    def side(self, name: str) -> Side:
+        """Where a tensor stands."""
+
+    def base(self, tensors: Mapping[str, Tensor], digest: int) -> bool:
+        """Take over the rest of the engine, or, where nothing is sent, say whether it is that of this digest."""
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy these into the resident engine, in place; those not named stay as they are."""
@@ -110,6 +143,13 @@ class Learner(Protocol):
         same end. A long fit gives `keep` such a state now and then. Tensors of a state may be live: they are written
         down before `keep` returns, and before anyone else's fit begins.
         """
+
+    def judge(self, batches: int, seed: int, slope: bool) -> tuple[float | None, Mapping[str, Tensor]]:
+        """The loss of the resident engine on so many batches of the dev set (none: no dev set), and, if asked for, its
+        gradient by the shared tensors."""
+
+    def gradient(self, batches: int | None) -> Mapping[Side, Tensor]:
+        """The mean gradient of the training loss by the layer norms of each side, as one vector of length 1."""
 
     def score(self, model: str, set: str) -> Mapping[str, Tensor]:
         """Statistics of the resident engine on the set `dev` or `test`: numbers, never sentences."""
@@ -130,8 +170,14 @@ class Silo:
         try:
             if request.step == FIT:
                 return self._fit(request)
+            if request.step == SEND:
+                return self._send(request)
             if request.step == LOSS:
                 return self._loss(request)
+            if request.step == BASE:
+                return self._base(request)
+            if request.step == GRADIENT:
+                return self._gradient(request)
             for name in _SETS:
                 if request.step == score_step(name):
                     return self._score(request, name)
@@ -170,48 +216,151 @@ class Silo:
             raise _No("beyond")
 
         live = self._learner.tensors()
-        self._learner.load(self._received(request, live, _under("own", done)))
+        own = {} if done is None else under("own", done.tensors)
+        received = self._received(request, live, own)
+        self._learner.load(received)
         before: State | None = None
         midway = shelf.get("midway")
         if midway is not None and midway.numbers["round"] == order.round and midway.numbers["digest"] == digest:
-            before = State(_under("state", midway), midway.numbers["state"])
+            before = State(under("state", midway.tensors), midway.numbers["state"])
         elif done is not None and self._recipe.train.optimizer == "kept":
-            before = State(_under("state", done), done.numbers["state"])
+            before = State(under("state", done.tensors), done.numbers["state"])
         about = {"round": order.round, "digest": digest}
+        judged = self._judge(order, received, done)
+        was = _last(own, received, self._learner.shared())
 
         def keep(state: State) -> None:
-            self._put(shelf, "midway", State(_over("state", state.tensors), {**about, "state": state.numbers}))
+            self._put(shelf, "midway", State(over("state", state.tensors), {**about, "state": state.numbers}))
 
         result, after = self._learner.fit(order, before, keep)
-        recipe = self._recipe
-        names = select(recipe.selector.up, live, recipe.seed, order.round, self.name)
-        payload = codec.encode({name: live[name] for name in names}, recipe.codec)
-        reply = _reply(request, payload, _numbers(self._learner.samples, result))
-
-        tensors: dict[str, Tensor] = {}
-        if not isinstance(recipe.selector.down, SelectAll):
-            tensors |= _over("own", live)
+        numbers: dict[str, Number] = {**_numbers(self._learner.samples, result), **judged.numbers}
+        recipe, tensors, waiting = self._recipe, dict[str, Tensor](), self._learned_by()
+        if waiting is not None:
+            # What of it travels is chosen when the threshold is known.
+            with _timed(numbers, "choose"):
+                found = scaled(deviations(self._shared(live), was), waiting[0].scale)
+            statistics = {"deviations": torch.tensor(list(found.values()), dtype=torch.float32), **judged.tensors}
+            payload = codec.pack(statistics)
+            tensors |= over("was", was)
+        else:
+            state = {} if done is None else under("select", done.tensors)
+            payload, state = self._chosen(order, self._shared(live), was, state, request.numbers.get("theta"), numbers)
+            tensors |= over("select", state)
+        reply = _reply(request, payload, numbers)
+        if self._remembers():
+            tensors |= over("own", live)
+        if recipe.merge.missing != "renormalise" and waiting is not None:
+            tensors |= over("got", {name: received[name] for name in was})
         # After the last round nobody asks for the optimiser again.
         if order.round < order.rounds and recipe.train.optimizer == "kept":
-            tensors |= _over("state", after.tensors)
+            tensors |= over("state", after.tensors)
             about |= {"state": after.numbers}
         else:
             about |= {"state": {}}
+        about["order"] = asdict(order)
         self._put(shelf, FIT, State(tensors, {**about, "reply": reply.numbers}), payload)
         shelf.drop("midway")
         return reply
 
+    def _send(self, request: Request) -> Reply:
+        """What of this round's training passes the threshold."""
+        shelf, digest = self._shelf(request), self._digest(request)
+        sent, done = shelf.get(SEND), shelf.get(FIT)
+        if done is None or done.numbers["round"] != request.round:
+            raise _No("untrained" if done is None or done.numbers["round"] < request.round else "over")
+        if sent is not None and sent.numbers["round"] == request.round:
+            if sent.numbers["digest"] != digest:
+                raise _No("other")
+            if "reply" in sent.tensors:
+                return _kept(request, sent)
+            state = under("before", sent.tensors)
+        else:
+            state = {} if sent is None else under("select", sent.tensors)
+        order = FitOrder(**done.numbers["order"])
+        own, was = self._shared(under("own", done.tensors)), under("was", done.tensors)
+        numbers = dict(done.numbers["reply"])
+        payload, after = self._chosen(order, own, was, state, request.numbers.get("theta"), numbers)
+        reply = _reply(request, payload, numbers)
+        kept = State(
+            {**over("select", after), **over("before", state)},
+            {"round": request.round, "digest": digest, "reply": reply.numbers},
+        )
+        self._put(shelf, SEND, kept, payload)
+        return reply
+
+    def _chosen(
+        self,
+        order: FitOrder,
+        now: Mapping[str, Tensor],
+        was: Mapping[str, Tensor],
+        state: Mapping[str, Tensor],
+        theta: Number | None,
+        numbers: dict[str, Number],
+    ) -> tuple[memoryview, dict[str, Tensor]]:
+        """What travels, written, and what the selector will want to remember; the seconds go to `numbers`."""
+        recipe = self._recipe
+        sides = {name: self._learner.side(name) for name in now}
+        with _timed(numbers, "choose"):
+            scene = Scene(now, was, sides, recipe.seed, order.round, self.name, None if theta is None else float(theta))
+            chosen, after = select(recipe.selector.up, scene, state)
+        with _timed(numbers, "encode"):
+            masks = {name: mask for name, mask in chosen.items() if mask is not None}
+            payload = codec.encode({name: now[name] for name in chosen}, recipe.codec, masks)
+        return payload, after
+
+    def _judge(self, order: FitOrder, received: Mapping[str, Tensor], done: State | None) -> _Judgement:
+        """What the engine just received is worth here, and what of that is each tensor's doing: for the threshold that
+        let it through. The gradient meets what this silo had trained, less what became of it."""
+        waiting, numbers = self._learned_by(), dict[str, Number]()
+        if waiting is None or done is None:
+            return _Judgement()
+        _, theta = waiting
+        with _timed(numbers, "judge"):
+            slope = theta.gradient == "soft"
+            loss, gradient = self._learner.judge(theta.batches, order.seed, slope)
+            if loss is None:
+                return _Judgement(numbers)
+            numbers["judged"] = loss
+            if not slope:
+                return _Judgement(numbers)
+            own = under("own", done.tensors)
+            missing = self._recipe.merge.missing
+            less = received if missing == "renormalise" else under("got", done.tensors)
+            products = [
+                float((gradient[name] * (own[name] if missing == "literal" else own[name] - less[name])).sum())
+                for name in self._learner.shared()
+            ]
+        return _Judgement(numbers, {"products": torch.tensor(products, dtype=torch.float32)})
+
     def _loss(self, request: Request) -> Reply:
-        self._learner.load(self._received(request, self._learner.tensors(), {}))
+        self._learner.load(self._received(request, self._learner.tensors(), self._own(request)))
         result, _ = self._learner.fit(_order(request), None, lambda _: None)
         return _reply(request, numbers=_numbers(self._learner.samples, result))
+
+    def _base(self, request: Request) -> Reply:
+        try:
+            tensors = codec.decode(request.payload) if len(request.payload) else {}
+        except ValueError:
+            raise _No("payload") from None
+        if not self._learner.base(tensors, int(request.numbers.get("digest", 0))):
+            raise _No("base")
+        stays = self._stays()
+        self._put(self._shelf(request), BASE, State({name: self._learner.tensors()[name] for name in stays}, {}))
+        return _reply(request)
+
+    def _gradient(self, request: Request) -> Reply:
+        self._learner.load(self._received(request, self._learner.tensors(), self._own(request)))
+        batches = int(request.numbers["batches"]) or None
+        return _reply(
+            request, codec.pack({str(side): vector for side, vector in self._learner.gradient(batches).items()})
+        )
 
     def _score(self, request: Request, set: str) -> Reply:
         shelf, name, digest = self._shelf(request), f"score-{set}-{request.round}", self._digest(request)
         done = shelf.get(name)
         if done is not None and done.numbers["digest"] == digest and "reply" in done.tensors:
             return _kept(request, done)
-        self._learner.load(self._received(request, self._learner.tensors(), {}))
+        self._learner.load(self._received(request, self._learner.tensors(), self._own(request)))
         statistics = self._learner.score(request.model, set)
         if not all(is_statistic(name, tensor) for name, tensor in statistics.items()):
             raise _No("statistics")
@@ -223,19 +372,48 @@ class Silo:
     def _received(
         self, request: Request, live: Mapping[str, Tensor], own: Mapping[str, Tensor]
     ) -> Mapping[str, Tensor]:
-        """The whole part: what was sent, and for the rest this silo's own."""
+        """All that this silo works on: what was sent, and for the rest its own."""
+        shared = self._shared(live)
         try:
-            sent = codec.decode(request.payload, self._recipe.codec)
+            sent, masks = codec.decode_chosen(request.payload, self._recipe.codec, shared)
         except ValueError:
             raise _No("payload") from None
-        if mismatch(sent, live, whole=False):
+        if mismatch(sent, shared, whole=False):
             raise _No("mismatch")
-        if len(sent) == len(live):
+        if len(sent) == len(live) and not masks:
             return sent
-        whole = {**own, **sent}
+        based = self._shelf(request).get(BASE)
+        whole = {**({} if based is None else based.tensors), **own}
+        if masks.keys() - whole.keys():
+            raise _No("missing")
+        for name, new in sent.items():
+            whole[name] = torch.where(masks[name], new, whole[name]) if name in masks else new
         if mismatch(whole, live, whole=True):
             raise _No("missing")
         return whole
+
+    def _shared(self, live: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: live[name] for name in self._learner.shared()}
+
+    def _stays(self) -> set[str]:
+        return set(self._learner.tensors()).difference(self._learner.shared())
+
+    def _own(self, request: Request) -> Mapping[str, Tensor]:
+        """What this silo has trained and keeps to itself."""
+        done = self._shelf(request).get(FIT) if self._stays() else None
+        if done is None:
+            return {}
+        return {name: tensor for name, tensor in under("own", done.tensors).items() if name in self._stays()}
+
+    def _learned_by(self) -> tuple[SelectMetaSend, ThetaLearned] | None:
+        """How the server learns a threshold, where it does: then nothing travels before it is known."""
+        up = self._recipe.selector.up
+        return (up, up.theta) if isinstance(up, SelectMetaSend) and isinstance(up.theta, ThetaLearned) else None
+
+    def _remembers(self) -> bool:
+        """Whether the next round needs what this one ended with."""
+        selector = self._recipe.selector
+        return not whole(selector.down) or needs(selector.up).before or bool(self._stays())
 
     def _put(self, shelf: Shelf, name: str, state: State, payload: memoryview | None = None) -> None:
         tensors = dict(state.tensors)
@@ -263,6 +441,12 @@ class Silo:
             self._folder.mkdir(parents=True, exist_ok=True)
             with (self._folder / "errors.log").open("a", encoding="utf-8") as file:
                 file.write(f"{request.model}, round {request.round}, {request.step}:\n{traceback.format_exc()}\n")
+
+
+@dataclass(frozen=True)
+class _Judgement:
+    numbers: Mapping[str, Number] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class _No(Exception):
@@ -327,12 +511,13 @@ def _kept(request: Request, done: State) -> Reply:
     return _reply(request, done.tensors["reply"].numpy().data, done.numbers["reply"])
 
 
-def _over(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
+def _last(own: Mapping[str, Tensor], received: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
+    """The silo's last engine: what it trained before this round, or, in its first, what it was sent."""
+    return {name: own.get(name, received[name]) for name in names}
 
 
-def _under(prefix: str, state: State | None) -> dict[str, Tensor]:
-    if state is None:
-        return {}
-    start = f"{prefix}/"
-    return {name.removeprefix(start): tensor for name, tensor in state.tensors.items() if name.startswith(start)}
+@contextlib.contextmanager
+def _timed(numbers: dict[str, Number], what: str) -> Iterator[None]:
+    begun = time.perf_counter()
+    yield
+    numbers[f"{what}_seconds"] = time.perf_counter() - begun

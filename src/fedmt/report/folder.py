@@ -2,6 +2,7 @@
 
 recipe.yaml  run.json  metrics.jsonl  ledger.jsonl  scores.json  resamples.safetensors
 checkpoints/  silos/  engine/  hypotheses/  report.html  README.md
+base/  extension/ (of an engine that is added to)  engines/SILO (of silos that merge in groups)
 """
 
 from __future__ import annotations
@@ -114,6 +115,20 @@ class RunFolder:
     @property
     def engine(self) -> Path:
         return self.path / "engine"
+
+    @property
+    def base(self) -> Path:
+        """The engine that the federation's extension is added to."""
+        return self.path / "base"
+
+    @property
+    def extension(self) -> Path:
+        return self.path / "extension"
+
+    @property
+    def engines(self) -> Path:
+        """Where silos merge in groups, each silo's engine, or what is added to the base for it."""
+        return self.path / "engines"
 
     @property
     def hypotheses(self) -> Path:
