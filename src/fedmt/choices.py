@@ -66,8 +66,8 @@ class PartControllers(Frozen):
         "designated, the first and the middle one",
     )
     decoder: Positions | None = Field(None, description="the same, in the decoder")
-    initial: Literal["identity", "copy", "random"] = Field(
-        "identity", description="inserted layers begin as nothing, as the layer before them, or at random"
+    initial: Literal["identity", "copy", "random"] | None = Field(
+        None, description="inserted layers begin as nothing, as the layer before them, or at random; none: identity"
     )
     shares: Literal["controllers", "all"] = Field("controllers", description="what is exchanged")
     trains: Literal["controllers", "all"] = Field("controllers", description="what is trained")
@@ -84,9 +84,13 @@ class PartControllers(Frozen):
             raise ValueError("encoder: no controller at all; name a position in the encoder or the decoder")
         return self
 
+    @property
+    def begins(self) -> Literal["identity", "copy", "random"]:
+        return self.initial or "identity"
+
     @model_validator(mode="after")
     def _initial(self) -> PartControllers:
-        if self.how == "designated" and "initial" in self.model_fields_set:
+        if self.how == "designated" and self.initial is not None:
             raise ValueError("initial: designated layers begin as they are; only inserted ones have it")
         return self
 

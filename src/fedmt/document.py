@@ -7,7 +7,7 @@ as, whatever it looks like.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
@@ -39,6 +39,8 @@ class Document:
     name: str
     value: Any = None
     lines: dict[Steps, int] = field(default_factory=dict)
+    # Which document a value is from, if it is another's.
+    others: dict[Steps, str] = field(default_factory=dict)
     commanded: set[Steps] = field(default_factory=set)
 
     def place(self, path: Steps) -> str:
@@ -47,7 +49,7 @@ class Document:
             if path[:end] in self.commanded:
                 return COMMAND_LINE
             if path[:end] in self.lines:
-                return f"{self.name}:{self.lines[path[:end]]}"
+                return f"{self.others.get(path[:end], self.name)}:{self.lines[path[:end]]}"
         return self.name
 
     def replace(self, path: Steps, value: Any) -> None:
@@ -59,6 +61,31 @@ class Document:
         for known in [known for known in self.lines if known[: len(path)] == path]:
             del self.lines[known]
         self.commanded.add(path)
+
+    def lay_over(self, below: Document, tags: Sequence[str]) -> None:
+        """Take from `below` what does not stand here. Both hold mappings.
+
+        Mappings are gone into, unless this one's says by one of the `tags` that it is another kind of thing.
+        """
+        taken: set[Steps] = set()
+
+        def fill(own: Any, other: Any, path: Steps) -> None:
+            if not isinstance(own, dict) or not isinstance(other, dict):
+                return
+            if any(own[tag] != other.get(tag) for tag in tags if tag in own):
+                return
+            for key, value in other.items():
+                if key in own:
+                    fill(own[key], value, (*path, key))
+                else:
+                    own[key] = value
+                    taken.add((*path, key))
+
+        fill(self.value, below.value, ())
+        for path, line in below.lines.items():
+            if any(path[:end] in taken for end in range(1, len(path) + 1)):
+                self.lines[path] = line
+                self.others[path] = below.others.get(path, below.name)
 
 
 class Loader(yaml.SafeLoader):

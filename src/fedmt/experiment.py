@@ -8,6 +8,7 @@ goes on from there to the same end.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import time
 from collections import Counter
@@ -104,6 +105,7 @@ class _Run:
         self.text = gather(recipe, self.tell)
         self._check_chain()
         self.engine = self._first_engine()
+        self._check_part()
         self._about()
         self.portion: Portion | None = None
         self.trainer = Trainer(self.engine, recipe.train, self.machine)
@@ -155,6 +157,15 @@ class _Run:
         chain, names = self.recipe.chain, [text.name for text in self.text.silos]
         if chain is not None and sorted(chain) != sorted(names):
             raise RecipeError(f"chain: must name each silo once; allowed: {', '.join(names)}")
+
+    def _check_part(self) -> None:
+        """Before any training: what is wrong with the part for an engine that a check could not see yet."""
+        part, config = self.recipe.part, self.engine.model.config
+        if isinstance(part, PartAll) or extension.described(config, "the engine") is not None:
+            return
+        layers = (int(getattr(config, key, 0) or 0) for key in ("encoder_layers", "decoder_layers"))
+        if found := extension.mistakes(part, config.model_type, *layers):
+            raise RecipeError("; ".join(f"part.{key}: {why}" for key, why in found))
 
     def _first_engine(self) -> Engine:
         """The engine before all training. What is random is written down: a resumed run begins from the same."""
@@ -238,8 +249,10 @@ class _Run:
             train = recipe.train.model_copy(update={"peak": FEW_PEAK})
             self.recipe = recipe = recipe.model_copy(update={"train": train})
         self.trainer = Trainer(engine, recipe.train, self.machine, trained)
+        counts = extension.counts(engine, recipe.part)
+        if (about := self.house.read_about()) is not None:
+            self.house.write_about(dataclasses.replace(about, engine={**about.engine, "parts": counts}))
         if not isinstance(recipe.part, PartAll):
-            counts = extension.counts(engine, recipe.part)
             self.tell(Choice("part", recipe.part.kind, ", ".join(f"{what} {n:,}" for what, n in counts.items())))
         return first
 

@@ -23,8 +23,11 @@ from fedmt.choices import (
     Name,
     Part,
     PartAll,
+    PartControllers,
+    SelectMetaSend,
     Selectors,
     Share,
+    ThetaLearned,
 )
 
 __all__ = [
@@ -183,10 +186,10 @@ class PypiSilos(Frozen):
 
 
 class ToySilos(Frozen):
-    """Invented languages: a lexicon per domain, word order and suffixes per family."""
+    """Invented languages: a lexicon per domain, word order and suffixes per family. `docs/corpora.md` tells of them."""
 
     source: Literal["toy"]
-    silos: Annotated[int, Field(ge=1, le=64)] = Field(3, description="how many, each with a domain of its own")
+    silos: Annotated[int, Field(ge=1, le=64)] = Field(3, description="how many")
     pairs: Annotated[int, Field(ge=10)] = Field(600, description="of each silo, before the split")
     families: Annotated[int, Field(ge=1, le=8)] = Field(
         1, description="of languages; 1: all silos speak one language, else each its own"
@@ -218,24 +221,27 @@ class ToySilos(Frozen):
         return self
 
 
+FileList: TypeAlias = Annotated[list[FileSilo], Field(min_length=1)]
+
+
 class FilesSilos(Frozen):
     """One's own files, as in the plain list, where the options below are wanted."""
 
     source: Literal["files"]
-    silos: Annotated[list[FileSilo], Field(min_length=1)] = Field(alias="list", description="the silos, one an item")
+    list: FileList = Field(description="the silos, one an item")
     share: Kept = 1.0
     low: dict[Name, Share] = Field({}, description=_LOW)
     mix: Mix = 0.0
     deal: Deal = "given"
 
 
-Silos: TypeAlias = PypiSilos | ToySilos | FilesSilos | Annotated[list[FileSilo], Field(min_length=1)]
+Silos: TypeAlias = PypiSilos | ToySilos | FilesSilos | FileList
 
 
 def listed(silos: Silos) -> list[FileSilo] | None:
     """The silos of a recipe that names them by their files, in either form; nothing of the others."""
     if isinstance(silos, FilesSilos):
-        return silos.silos
+        return silos.list
     return silos if isinstance(silos, list) else None
 
 
@@ -375,6 +381,27 @@ class Recipe(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _one_threshold(self) -> Recipe:
+        down, up = self.selector.down, self.selector.up
+        learned = isinstance(down, SelectMetaSend) and isinstance(down.theta, ThetaLearned)
+        if learned and not (isinstance(up, SelectMetaSend) and isinstance(up.theta, ThetaLearned)):
+            raise ValueError(
+                "selector: what the server sends learns no threshold of its own but takes over that of `up`; "
+                "allowed: `up` of kind metasend with a learned theta too, or a fixed or random theta here"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _own_engines(self) -> Recipe:
+        part = self.part
+        if isinstance(part, PartControllers) and (part.trains, part.shares) == ("all", "controllers"):
+            if "personal" in self.baselines:
+                raise ValueError("baselines: personal has no sense where silos keep what they train: each has its own")
+            if self.train.keep == "best":
+                raise ValueError("train: keep: best cannot be, where silos keep what they train: they have the last")
+        return self
+
+    @model_validator(mode="after")
     def _some_training(self) -> Recipe:
         if self.split.dev + self.split.test >= 1:
             raise ValueError("split: dev and test together leave no training text")
@@ -398,7 +425,7 @@ def resolve(recipe: Recipe, folder: Path) -> Recipe:
     if isinstance(silos, list):
         silos = [sets(silo) for silo in silos]
     elif isinstance(silos, FilesSilos):
-        silos = silos.model_copy(update={"silos": [sets(silo) for silo in silos.silos]})
+        silos = silos.model_copy(update={"list": [sets(silo) for silo in silos.list]})
     return recipe.model_copy(update={"public": sets(recipe.public), "silos": silos})
 
 

@@ -203,6 +203,115 @@ def test_gathering_twice_gives_the_same() -> None:
     assert silos.gather(source) == silos.gather(source)
 
 
+# ── sharing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def toys(**more: Any) -> recipe.Recipe:
+    return recipe.Recipe.model_validate({"silos": {"source": "toy", "silos": 3, "pairs": 120, **more}})
+
+
+def test_text_is_withheld_first_and_mixed_then() -> None:
+    full, made = silos.gather(toys()), silos.gather(toys(share=0.5, low={"toy-2": 0.1}, mix=0.5))
+    assert [(one.dev, one.test) for one in made.silos] == [(one.dev, one.test) for one in full.silos]
+    assert made.public == full.public
+    sizes = [len(one.train) for one in full.silos]
+    assert [len(one.train) for one in made.silos] == [round(sizes[0] / 2), round(sizes[1] / 10), round(sizes[2] / 2)]
+    shared = silos.gather(toys(share=0.5, low={"toy-2": 0.1}))
+    before, after = ({pair for one in found.silos for pair in one.train} for found in (shared, made))
+    assert before == after
+    foreign = [len(set(one.train) - set(own.train)) for one, own in zip(made.silos, shared.silos, strict=True)]
+    assert all(foreign)
+    assert [one.dropped["share"] for one in made.silos] == [
+        size - len(one.train) for size, one in zip(sizes, made.silos, strict=True)
+    ]
+
+
+def test_the_recipes_seed_shuffles_and_the_equal_deal_makes_sizes_alike() -> None:
+    one, other = silos.gather(toys(mix=1)), silos.gather(toys(mix=1).model_copy(update={"seed": 2}))
+    assert one != other
+    made = silos.gather(toys(mix=1, deal="equal", low={"toy-1": 0.1})).silos
+    assert max(len(text.train) for text in made) - min(len(text.train) for text in made) <= 1
+
+
+def test_mixed_silos_are_still_tested_on_nothing_that_anyone_trains_on() -> None:
+    made = silos.gather(toys(mix=0.7)).silos
+    held = {key(pair.source) for one in made for pair in (*one.dev, *one.test)}
+    assert held.isdisjoint(key(pair.source) for one in made for pair in one.train)
+
+
+def listed(folder: Path, **options: Any) -> recipe.Recipe:
+    one, other = (
+        {
+            "name": name,
+            **sets(train=tsv(folder, name, some(name, 20)), test=tsv(folder, f"{name}-t", some(f"{name}t", 2))),
+        }
+        for name in ("a", "b")
+    )
+    silos_ = {"source": "files", "list": [one, other], **options} if options else [one, other]
+    public = sets(train=tsv(folder, "p", some("p", 5)))
+    return recipe.Recipe.model_validate({"public": public, "silos": silos_})
+
+
+def test_files_take_the_same_options_in_their_long_form(tmp_path: Path) -> None:
+    plain = silos.gather(listed(tmp_path))
+    assert silos.gather(listed(tmp_path, mix=0)) == plain
+    mixed = silos.gather(listed(tmp_path, mix=0.5, low={"b": 0.5}))
+    assert [len(one.train) for one in mixed.silos] == [20, 10]
+    assert {pair.source.split()[0] for pair in mixed.silos[0].train} == {"a", "b"}
+
+
+def test_the_long_form_is_resolved_checked_and_written_like_the_short(tmp_path: Path) -> None:
+    long, short = listed(tmp_path, mix=0.5), listed(tmp_path)
+    assert recipe.listed(long.silos) == recipe.listed(short.silos) == short.silos
+    assert recipe.listed(toys().silos) is None
+    value = long.model_dump(mode="json", by_alias=True)
+    assert recipe.Recipe.model_validate(value) == long
+    value["silos"]["list"][0]["train"] = ["x.tsv"]
+    moved = recipe.listed(recipe.resolve(recipe.Recipe.model_validate(value), tmp_path).silos)
+    assert moved is not None
+    assert moved[0].train == [str(tmp_path.resolve() / "x.tsv")]
+    for changes, said in (
+        ({"chain": ["a"]}, "chain: must name each silo once: a, b"),
+        ({"public": None}, "public: an engine from scratch learns"),
+        ({"silos": {**value["silos"], "list": value["silos"]["list"][:1] * 2}}, "silos: the name a stands twice"),
+        ({"silos": {**value["silos"], "list": []}}, "at least 1 item"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            recipe.Recipe.model_validate({**value, **changes})
+
+
+@pytest.mark.usefixtures("preset")
+def test_packages_take_the_same_options_after_their_limit() -> None:
+    whole = silos.gather(packaged(limit=20, share=0.5, mix=1.0)).silos
+    assert [len(one.train) for one in whole] == [10, 10]
+    assert {pair.source.split()[0] for pair in whole[0].train} == {"north", "south"}
+
+
+def test_directions_are_known_before_the_text_is_read(tmp_path: Path) -> None:
+    assert silos.directions(toys(families=3).silos) == {
+        "toy-1": Direction("qaa", "qtz"),
+        "toy-2": Direction("qab", "qtz"),
+        "toy-3": Direction("qac", "qtz"),
+    }
+    assert silos.directions(listed(tmp_path, mix=0).silos) == {"a": DE_EN, "b": DE_EN}
+    found = silos.directions(recipe.PypiSilos(source="pypi", names=["clinic", "shop-floor"][:1]))
+    assert found == {"clinic": DE_EN}
+
+
+def test_options_that_do_not_fit_the_silos_are_mistakes_before_and_errors_after() -> None:
+    plan = toys(families=3, low={"toy-1": 0.5, "toy-4": 0.5}, mix=0.5)
+    assert list(silos.mistakes(plan.silos)) == [
+        (
+            ("silos", "low", "toy-4"),
+            "there is no silo 'toy-4'; did you mean `toy-3`?; allowed: toy-1, toy-2, toy-3",
+        ),
+        (("silos", "mix"), "no two silos go in the same direction, and only such can mix; allowed: 0"),
+    ]
+    with pytest.raises(CorpusError, match=r"^silos.low.toy-4: there is no silo 'toy-4'"):
+        silos.gather(plan)
+    assert list(silos.mistakes(toys(low={"toy-1": 0.5}, mix=0.5).silos)) == []
+
+
 # ── packages ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

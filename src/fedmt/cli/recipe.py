@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -68,8 +67,9 @@ def read(name: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def packaged() -> dict[str, Path]:
-    folder = Path(str(resources.files("fedmt") / "recipes"))
-    return {file.stem: file for file in sorted(folder.rglob("*.yaml"))}
+    from fedmt import reading
+
+    return reading.packaged()
 
 
 def find(name: str) -> Path:
@@ -84,7 +84,10 @@ def find(name: str) -> Path:
         return known[name]
     from fedmt.checking import meant
 
-    raise RecipeError(f"{name}: no such file{meant(name, known)}; recipes that come along: {', '.join(known)}")
+    # A paper has many; they are listed when it is the one that was asked for.
+    within = [one for one in known if one.startswith(f"{name.partition('/')[0]}/")]
+    shown = within or dict.fromkeys(one.partition("/")[0] + "/…" * ("/" in one) for one in known)
+    raise RecipeError(f"{name}: no such file{meant(name, known)}; recipes that come along: {', '.join(shown)}")
 
 
 def _summary(recipe: Recipe) -> str:
@@ -130,9 +133,35 @@ def _texts(recipe: Recipe) -> Iterator[tuple[Steps, str]]:
             near = meant(recipe.public.name, known)
             yield ("public", "name"), f"no package is called {recipe.public.name!r}{near}; `fedmt data list` has all"
     yield from _who(recipe)
+    yield from _part(recipe)
     pretrained = recipe.engine.pretrained if isinstance(recipe.engine, Pretrained) else ""
     if pretrained.startswith((".", "/", "~")) and not Path(pretrained).expanduser().is_dir():
         yield ("engine", "pretrained"), f"there is no folder {pretrained}"
+
+
+def _part(recipe: Recipe) -> Iterator[tuple[Steps, str]]:
+    """Whether the engine can take what the part adds to it; of one that is yet to be fetched nothing is known."""
+    from fedmt import files
+    from fedmt.choices import PartAll
+    from fedmt.recipe import Scratch
+
+    if isinstance(recipe.part, PartAll):
+        return
+    from fedmt.engine import engine, extension
+
+    if isinstance(recipe.engine, Scratch):
+        layers = engine.SIZES[recipe.engine.size].layers
+        shape: tuple[str, int, int] = recipe.engine.architecture, layers, layers
+    else:
+        path = Path(recipe.engine.pretrained).expanduser() / "config.json"
+        try:
+            config = files.read_json(path)
+            known = config.get("encoder_layers") or config.get("num_layers"), config.get("decoder_layers")
+            shape = str(config.get("model_type")), int(known[0] or 0), int(known[1] or known[0] or 0)
+        except (OSError, ValueError, AttributeError, TypeError):
+            return
+    for key, text in extension.mistakes(recipe.part, *shape):
+        yield ("part", key), text
 
 
 def _who(recipe: Recipe) -> Iterator[tuple[Steps, str]]:

@@ -284,7 +284,7 @@ def _shared(texts: list[Text], plan: recipe.Recipe) -> list[Text]:
     if isinstance(source, list):
         return texts
     for path, text in mistakes(source):
-        raise CorpusError(f"{'.'.join(path)}: {text}")
+        raise CorpusError(f"{'.'.join(path)}: {text}".replace("?; ", "? "))
     return sharing.mix(sharing.share(texts, source.share, source.low), source.mix, plan.seed, source.deal)
 
 

@@ -200,10 +200,10 @@ def _changes(settings: recipe.ToySilos, family: int, member: int, consonants: st
 
 def family(settings: recipe.ToySilos, code: str) -> str | None:
     """The family of one of these languages, which is its branch too; nothing where they have no such language."""
+    known = {_code(settings, *seat): seat[0] for ends in _ends(settings) for seat in ends if seat != _PIVOT}
     if code == PIVOT:
         return "pivot"
-    spoken = {end.code: index for ends in _ends(settings) for index, end in ends if end.code != PIVOT}
-    return f"family-{spoken[code] + 1}" if code in spoken else None
+    return f"family-{known[code] + 1}" if code in known else None
 
 
 def _roots(settings: recipe.ToySilos, name: str, consonants: str, vowels: str) -> dict[str, str]:
@@ -286,38 +286,46 @@ def _draw(source: Language, target: Language, speaker: _Speaker, pairs: int) -> 
     return list(found.values())
 
 
-# Where a silo's text begins or ends: a language with the number of its family.
-_End: TypeAlias = tuple[int, Language]
+# Family and member of a language.
+_Seat: TypeAlias = tuple[int, int]
+_PIVOT: _Seat = (-1, 0)
 
 
-def _ends(settings: recipe.ToySilos) -> list[tuple[_End, _End]]:
-    """Source and target of each silo."""
+def _ends(settings: recipe.ToySilos) -> list[tuple[_Seat, _Seat]]:
+    """What each silo translates from and into."""
     if settings.directions == "many":
-        return [_across(settings, silo) for silo in range(settings.silos)]
-    middle = (-1, pivot(settings))
+        return [_across(settings.families, silo) for silo in range(settings.silos)]
     ends = []
     for silo in range(settings.silos):
         # In `both`, two silos share a language and go opposite ways.
         own = silo // 2 if settings.directions == "both" else silo
         # One family: all silos speak one language; several: each its own.
-        index, member = (0, 0) if settings.families == 1 else (own % settings.families, own // settings.families)
-        end = (index, language(settings, index, member))
+        seat = (0, 0) if settings.families == 1 else (own % settings.families, own // settings.families)
         out = settings.directions == "from-pivot" or (settings.directions == "both" and silo % 2 == 1)
-        ends.append((middle, end) if out else (end, middle))
+        ends.append((_PIVOT, seat) if out else (seat, _PIVOT))
     return ends
 
 
-def _across(settings: recipe.ToySilos, silo: int) -> tuple[_End, _End]:
+def _across(families: int, silo: int) -> tuple[_Seat, _Seat]:
     """In each row of as many silos as there are families, every family is once a source and once a target; the next
     row goes from each family to another one, in languages of its own."""
-    row, source = divmod(silo, settings.families)
-    target = (source + 1 + row % (settings.families - 1)) % settings.families
-    return (source, language(settings, source, row)), (target, language(settings, target, row))
+    row, source = divmod(silo, families)
+    return (source, row), ((source + 1 + row % (families - 1)) % families, row)
+
+
+def _direction(settings: recipe.ToySilos, ends: tuple[_Seat, _Seat]) -> Direction:
+    source, target = (PIVOT if seat == _PIVOT else _code(settings, *seat) for seat in ends)
+    return Direction(source, target)
+
+
+def _spoken(settings: recipe.ToySilos, ends: tuple[_Seat, _Seat]) -> tuple[Language, Language]:
+    source, target = (pivot(settings) if seat == _PIVOT else language(settings, *seat) for seat in ends)
+    return source, target
 
 
 def directions(settings: recipe.ToySilos) -> list[Direction]:
     """Each silo's direction."""
-    return [Direction(source.code, target.code) for (_, source), (_, target) in _ends(settings)]
+    return [_direction(settings, ends) for ends in _ends(settings)]
 
 
 def names(settings: recipe.ToySilos) -> list[str]:
@@ -331,11 +339,11 @@ def _domains(settings: recipe.ToySilos) -> int:
 def texts(settings: recipe.ToySilos, split: recipe.Split | None = None) -> list[Text]:
     """One text for each silo, in its own domain; `settings.pairs` pairs each, before the split."""
     found = []
-    for silo, (name, ((_, source), (_, target))) in enumerate(zip(names(settings), _ends(settings), strict=True)):
+    for silo, (name, ends) in enumerate(zip(names(settings), _ends(settings), strict=True)):
         domain = silo % _domains(settings)
         speaker = _Speaker(random.Random(f"{settings.seed}/silo/{silo}"), (domain,), OWN)
-        pairs = _draw(source, target, speaker, settings.pairs)
-        found.append(_text(name, Direction(source.code, target.code), pairs, split))
+        pairs = _draw(*_spoken(settings, ends), speaker, settings.pairs)
+        found.append(_text(name, _direction(settings, ends), pairs, split))
     return found
 
 
@@ -344,15 +352,16 @@ def public(
 ) -> list[Text]:
     """Everyday text in the silos' languages: `settings.pairs` in all, shared out evenly among the directions."""
     silos = silos or recipe.ToySilos(source="toy")
-    spoken = {Direction(source.code, target.code): (source, target) for (_, source), (_, target) in _ends(silos)}
+    spoken = list(dict.fromkeys(_ends(silos)))
     domains = tuple(range(_domains(silos)))
     found = []
-    for index, (direction, (source, target)) in enumerate(spoken.items()):
+    for index, ends in enumerate(spoken):
+        direction = _direction(silos, ends)
         # A language's public sentences are other ones in each direction in which it stands.
-        name = source.code if direction.target == PIVOT else str(direction)
+        name = direction.source if direction.target == PIVOT else str(direction)
         speaker = _Speaker(random.Random(f"{silos.seed}/public/{name}"), domains, FOREIGN)
         share = settings.pairs * (index + 1) // len(spoken) - settings.pairs * index // len(spoken)
-        found.append(_text("public", direction, _draw(source, target, speaker, share), split))
+        found.append(_text("public", direction, _draw(*_spoken(silos, ends), speaker, share), split))
     return found
 
 

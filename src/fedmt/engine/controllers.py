@@ -75,7 +75,7 @@ def warnings(part: PartControllers) -> list[str]:
 
 
 def gated(part: PartControllers, architecture: str) -> bool:
-    return part.how == "inserted" and part.initial == "identity" and architecture in NORMS_BEHIND
+    return part.how == "inserted" and part.begins == "identity" and architecture in NORMS_BEHIND
 
 
 def insert(model: PreTrainedModel, part: PartControllers, where: Mapping[str, list[int]], seed: int) -> None:
@@ -90,11 +90,11 @@ def insert(model: PreTrainedModel, part: PartControllers, where: Mapping[str, li
             layer = _fresh(side, like, position, model.config)
             layer.train(model.training)
             name = f"model.{side}.layers.{position}"
-            if part.initial == "random":
+            if part.begins == "random":
                 _randomise(layer, name, seed, model.config.pad_token_id)
             else:
                 layer.load_state_dict(like.state_dict())
-            if part.initial == "identity" and not gated(part, model.config.model_type):
+            if part.begins == "identity" and not gated(part, model.config.model_type):
                 _silence(layer)
             stack.layers.insert(position, layer)
         # A cache is kept by this number: two layers of one number would read each other's keys.

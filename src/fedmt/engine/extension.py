@@ -148,7 +148,7 @@ def _inserts(description: Description) -> tuple[object, ...] | None:
     if isinstance(part, PartAdapters):
         return part.width, part.sides, part.third
     # Whether there are gates follows from `initial` and the architecture, and one engine has only one of that.
-    return None if part.how == "designated" else (part.initial == "identity", sorted(description.controllers.items()))
+    return None if part.how == "designated" else (part.begins == "identity", sorted(description.controllers.items()))
 
 
 def _dump(part: PartAdapters | PartControllers) -> dict[str, Any]:
