@@ -1,8 +1,8 @@
 """Every two choices of a recipe together: part × selector up × selector down × codec × merge × groups × architecture.
 
-A covering of all pairs, made here, each member a whole run at toy size that is killed and resumed. What holds of all of
-them: the engine that comes out is whole, loads and decodes; the ledger has every byte that was serialised, and no other;
-a run killed in the middle of a round ends bit for bit where an undisturbed one does.
+A covering of all pairs, made here, each member a whole run at toy size that is killed and resumed. What holds of all
+of them: the engine that comes out is whole, loads and decodes; the ledger has every byte that was serialised, and no
+other; a run killed in the middle of a round ends bit for bit where an undisturbed one does.
 """
 
 from __future__ import annotations
@@ -123,10 +123,9 @@ def changes(row: Mapping[str, str], folder: Path) -> dict[str, Any]:
         kind = {"mbart": "mbart50", "m2m_100": "m2m100"}[row["architecture"]]
         found["engine"] = {"pretrained": str(tiny.folder(kind))}
         found["public"] = None
-        made = [files(folder, name, seed) for seed, name in enumerate(("toy-1", "toy-2", "toy-3"))]
         found["silos"] = [
-            {**sets, "name": f"toy-{at + 1}", "from": source}
-            for at, (sets, source) in enumerate(zip(made, ("de", "fi", "de")))
+            {**files(folder, f"toy-{number}", number), "name": f"toy-{number}", "from": source}
+            for number, source in enumerate(("de", "fi", "de"), 1)
         ]
     return found
 

@@ -1,7 +1,7 @@
 """A recipe from YAML and back. Every mistake is told at once: `file:line: path: what is wrong; what is allowed`.
 
-`like: other.yaml` at the top of a file has that one read first and this one laid over it. Knows no corpus: what only other
-modules can tell (is the file there, is the package known) comes in as `check`.
+`like: other.yaml` at the top of a file: that one is read first, and this one is laid over it. Knows no corpus: what only
+other modules can tell (is the file there, is the package known) comes in as `check`.
 """
 
 from __future__ import annotations
