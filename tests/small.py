@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from fedmt.engine.engine import load
 from fedmt.events import Event
 from fedmt.experiment import run
 from fedmt.federation import checkpoint
@@ -58,6 +59,10 @@ class Done:
 
     def engine(self) -> bytes:
         return (self.house.engine / "model.safetensors").read_bytes()
+
+    def engine_tensors(self) -> dict[str, bytes]:
+        """Those of the saved engine, whatever its configuration says of them."""
+        return {name: tensor.numpy().tobytes() for name, tensor in sorted(load(self.house.engine).tensors().items())}
 
 
 def sentences(count: int, seed: int) -> list[tuple[str, str]]:

@@ -189,4 +189,8 @@ def _lasting(event: Event) -> str | None:
             return event.text
         case events.Dropped():
             return f"{event.model}, round {event.round}: {event.silo} was left out: {event.reason}"
+        case events.Chosen():
+            let = f"{100 * event.parameters:.0f} % of the parameters"
+            return f"{event.model}, round {event.round}: θ {event.theta:.2f} let {let} through"
+    # Of shifts and seconds: the report.
     return None

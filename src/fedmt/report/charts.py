@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fedmt.report.shifts import Shifts
-from fedmt.report.studies import Passed
+from fedmt.report.shifts import Cut, Shifts
+from fedmt.report.studies import Passed, percent
 from fedmt.report.svg import Scale, drawing, element, fan, group, line, nice, path, say, width_of
 from fedmt.report.tables import count
 
@@ -39,7 +39,7 @@ def histogram(one: Shifts, every: Sequence[Shifts], measured: str, width: float)
     for tick in down.ticks():
         parts += [line(26, down(tick), width - 6, down(tick), "grid" if tick else "zero")]
         parts.append(say(20, down(tick) + 4, f"{tick:g}", "tick", "end"))
-    whole = [power for power in range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)]
+    whole = [float(power) for power in range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)]
     for power in whole or [low, high]:
         parts.append(say(across(power), height - 20, _power(power), "tick", "middle"))
     parts.append(say((26 + width - 6) / 2, height - 3, measured, "axis", "middle"))
@@ -104,16 +104,13 @@ def learning(curves: Mapping[str, Sequence[tuple[float, float]]], width: float) 
     # Names that would take much of the width, or stand too close to each other, are told above.
     beside = not narrow and longest < width / 4 and len(names) * 13 < 230
     left, right = 44.0, width - (18 + longest if beside else 10)
-    key = [] if beside else _key(names, width)
-    top = 30.0 + 18 * len(key)
+    key, rows = ([], 0) if beside else _key(names, width)
+    top = 30.0 + 18 * rows
     height = top + 290
     down = nice([y for points in curves.values() for _, y in points], height - 44, top, most=5)
     across = nice([0.0, *steps], left, right, most=4 if narrow else 7, zero=True)
     across = Scale(0.0, max(*steps, 1.0), left, right, step=across.step)
-    parts = [say(0, 12, "dev loss, nats a token", "axis")]
-    for row, (x, shown) in enumerate([(place, one) for place in key for one in place]):
-        del row
-        parts.append(shown if isinstance(shown, str) else x[0])
+    parts = [say(0, 12, "dev loss, nats a token", "axis"), *key]
     for tick in down.ticks():
         parts += [line(left, down(tick), right, down(tick), "grid")]
         parts.append(say(left - 8, down(tick) + 4, f"{tick:g}", "tick", "end"))
@@ -138,3 +135,54 @@ def learning(curves: Mapping[str, Sequence[tuple[float, float]]], width: float) 
 
 def colour(index: int) -> str:
     return f"run run{index % RUNS}" + (" again" if index >= RUNS else "")
+
+
+def _key(names: Sequence[str], width: float) -> tuple[list[str], int]:
+    """The runs' names with their colours, and on how many lines they stand."""
+    parts = []
+    x, y = 0.0, 32.0
+    for index, name in enumerate(names):
+        long = width_of(name, 11.5) + 36
+        if x and x + long > width:
+            x, y = 0.0, y + 18
+        shown = [path([(x, y - 4), (x + 18, y - 4)], "curve"), say(x + 23, y, name, "label")]
+        parts.append(group(*shown, class_=colour(index)))
+        x += long
+    return parts, round((y - 32) / 18) + 1
+
+
+def _cuts(cuts: Sequence[Cut], across: Scale, top: float, bottom: float, width: float) -> list[str]:
+    """Lines down from their names, each name on a line of its own, on the side where it has room."""
+    parts = []
+    for row, cut in enumerate(cuts[:3]):
+        x, y = across(cut.at), top - 26 + 13 * row
+        right = x + 5 + width_of(cut.name, 11.5) < width
+        shown = [
+            line(x, y - 9, x, bottom, ""),
+            say(x + (5 if right else -5), y, cut.name, "label", "start" if right else "end"),
+        ]
+        parts.append(group(*shown, class_=f"cut {cut.kind}"))
+    return parts
+
+
+def _counts(one: Shifts, low: float, bins: int) -> list[float]:
+    """Tensors in each bin, the mean over silos."""
+    found = [0] * bins
+    for value in one.values:
+        found[min(max(math.floor((value - low) / _BIN + 1e-9), 0), bins - 1)] += 1
+    return [many / max(one.silos, 1) for many in found]
+
+
+def _power(power: float) -> str:
+    """1, 0.1, 0.01, then 10⁻³."""
+    if power > -3 and power < 4:
+        return f"{10.0**power:g}" if float(power).is_integer() else f"{10.0**power:.2g}"
+    return "10" + str(round(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def _told(kind: str, value: float) -> str:
+    return f"θ {value:.3f}" if kind == "theta" else f"{percent(value)} of the {kind} sent"
+
+
+def _point(name: str, rounds: int, steps: float, loss: float) -> str:
+    return f"{name}, {rounds} rounds done, {count(round(steps))} steps: {loss:.3f}"

@@ -11,7 +11,7 @@ from fedmt.report.tables import Cell, Column, Table, amount, count, number, sign
 from fedmt.score.bootstrap import Difference
 from fedmt.score.rows import MACRO, Measured, Results, differ, order, own, same_test
 
-__all__ = ["Compared", "Comparison", "compare"]
+__all__ = ["Compared", "Comparison", "compare", "short_names"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Comparison:
 
 def compare(folders: Sequence[RunFolder]) -> Comparison:
     """The first is what the others are compared with. Each must have been scored."""
-    names = _names(folders)
+    names = short_names(folders)
     results = [folder.read_scores() for folder in folders]
     measured = [folder.read_resamples() for folder in folders]
     notes = [
@@ -161,7 +161,7 @@ def _gain(difference: Difference | None) -> Cell:
     return Cell(signed(difference.delta) + stars(difference.p), shade=shade, note=note)
 
 
-def _names(folders: Sequence[RunFolder]) -> list[str]:
+def short_names(folders: Sequence[RunFolder]) -> list[str]:
     """Short names, where they tell the runs apart."""
     names = [folder.name for folder in folders]
     return [name if names.count(name) == 1 else str(folder.path) for name, folder in zip(names, folders, strict=True)]

@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from html import escape
-from importlib import resources
 
 from fedmt import files
-from fedmt.report import examples, plots, views
+from fedmt.report import examples, exhibit, plots, views
 from fedmt.report.folder import RunFolder
+from fedmt.report.frame import PANEL, figure, frame, section
+from fedmt.report.studies import BANDWIDTH, gather
 from fedmt.report.tables import amount, count, signed
 from fedmt.score.rows import MACRO, Results
 
 __all__ = ["page", "write"]
 
-WIDE, NARROW, PANEL = 912.0, 350.0, 286.0
+
+def write(folder: RunFolder, bandwidth: float = BANDWIDTH) -> None:
+    """`bandwidth` in Mbit/s, for how long what travelled would take."""
+    files.write_text(folder.report, page(folder, bandwidth))
 
 
-def write(folder: RunFolder) -> None:
-    files.write_text(folder.report, page(folder))
-
-
-def page(folder: RunFolder) -> str:
+def page(folder: RunFolder, bandwidth: float = BANDWIDTH) -> str:
     results = folder.read_scores()
     name = str(folder.read_recipe().get("name", folder.name))
-    style, script = (resources.files(__package__).joinpath(file).read_text("utf-8") for file in ("page.css", "page.js"))
-    sections = [
-        part(folder, results) for part in (_found, _by_silo, _learning, _gain, _bytes, _cross, _examples, _made, _again)
-    ]
+    parts = (_found, _by_silo, _learning, _gain, _bytes, _cross, _examples)
+    sections = [part(folder, results) for part in parts]
+    sections += [_studies(folder, bandwidth), _made(folder, results), _again(folder, results)]
     about = folder.read_about()
     began = about.started[:16].replace("T", " ") if about else ""
     dated = f" · {escape(began)}" if began else ""
     head, said = f"{escape(name)}{dated}", " ".join(views.headline(results, folder))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
-        "script-src 'unsafe-inline'\">\n"
-        f"<title>{escape(name)} · fedmt</title>\n<style>\n{style}</style>\n</head>\n<body>\n<header>\n"
-        f'<p class="eyebrow">fedmt run <b>{head}</b><button id="theme" type="button" hidden>dark</button></p>\n'
-        f"<h1>{escape(said)}</h1>\n</header>\n<main>\n" + "".join(sections) + "</main>\n"
-        f"<footer><p>Made by fedmt {escape(about.versions.get('fedmt', '') if about else '')}. "
-        "This page is whole: it loads nothing from anywhere.</p></footer>\n"
-        f'<div id="tip" role="status" hidden></div>\n<script>\n{script}</script>\n</body>\n</html>\n'
-    )
+    return frame(name, f"fedmt run <b>{head}</b>", said, sections, about.versions.get("fedmt", "") if about else "")
 
 
 def _found(folder: RunFolder, results: Results) -> str:
@@ -77,7 +64,7 @@ def _found(folder: RunFolder, results: Results) -> str:
     if any(row.ter is not None for row in results.rows):
         ter = replace(views.scores(results, metrics=("ter",)), title="", notes=["TER counts edits: lower is better."])
         table += f"<details><summary>TER</summary>{ter.html()}</details>"
-    return _section("", f'<div class="tiles">{shown}</div>\n{table}')
+    return section("", f'<div class="tiles">{shown}</div>\n{table}')
 
 
 def _by_silo(_: RunFolder, results: Results) -> str:
@@ -86,8 +73,8 @@ def _by_silo(_: RunFolder, results: Results) -> str:
         "Each sign is a model's score on that silo's own test set; "
         f"its line holds 95 % of {count(results.resamples)} resamples."
     )
-    drawn = _figure(lambda width: plots.dots(results, main, "bleu", "BLEU", width))
-    return _section("Silo by silo", drawn, lead if results.resamples else "")
+    drawn = figure(lambda width: plots.dots(results, main, "bleu", "BLEU", width))
+    return section("Silo by silo", drawn, lead if results.resamples else "")
 
 
 def _learning(folder: RunFolder, results: Results) -> str:
@@ -103,7 +90,7 @@ def _learning(folder: RunFolder, results: Results) -> str:
                 "Loss on each silo's dev set, in nats a token" if value == "dev_loss" else "BLEU on each silo's dev set"
             )
             parts.append(f'<h3>{title}</h3><div class="panels">{panels}</div>')
-    return _section("Learning, round by round", "".join(parts), "By the number of rounds done.") if parts else ""
+    return section("Learning, round by round", "".join(parts), "By the number of rounds done.") if parts else ""
 
 
 def _gain(folder: RunFolder, results: Results) -> str:
@@ -115,7 +102,7 @@ def _gain(folder: RunFolder, results: Results) -> str:
         return ""
     what = "it has alone" if against == "alone" else f"{against} gives it"
     lead = f"What {main} gives a silo over what {what}, by how much text it holds. Hollow: not sure at p < 0.05."
-    return _section("Who gains", _figure(lambda width: plots.gains(results, sizes, main, against, width)), lead)
+    return section("Who gains", figure(lambda width: plots.gains(results, sizes, main, against, width)), lead)
 
 
 def _bytes(folder: RunFolder, results: Results) -> str:
@@ -123,19 +110,19 @@ def _bytes(folder: RunFolder, results: Results) -> str:
     entries = folder.entries()
     if not any(entry.model == main for entry in entries):
         return ""
-    drawn = _figure(lambda width: plots.traffic(entries, main, width))
+    drawn = figure(lambda width: plots.traffic(entries, main, width))
     whole = folder.travelled(main, scoring=True)
     scoring = whole.up_bytes + whole.down_bytes - sum(entry.bytes for entry in entries if entry.model == main)
     note = f'<p class="note">Scoring it on the silos moved another {amount(scoring)}.</p>' if scoring else ""
     lead = "Every message of training, counted as it was serialised."
-    return _section("What travelled", drawn + views.travelled(entries, main).html() + note, lead)
+    return section("What travelled", drawn + views.travelled(entries, main).html() + note, lead)
 
 
 def _cross(_: RunFolder, results: Results) -> str:
     if len(results.rows) <= len(results.silos):
         return ""
     lead = "BLEU. The darker, the nearer to the best on that test set."
-    return _section(
+    return section(
         "Every model on every test set", views.cross(results).html().replace("<table>", '<table class="heat">'), lead
     )
 
@@ -146,7 +133,7 @@ def _examples(folder: RunFolder, results: Results) -> str:
         return ""
     found = examples.choose(folder, results.silos, against, main)
     if found is None:
-        return _section("Examples", "<p>The sentences are with their silos; there are none on this machine.</p>")
+        return section("Examples", "<p>The sentences are with their silos; there are none on this machine.</p>")
     parts = []
     for title, some in (("Most gained", found.best), ("Typical", found.typical), ("Most lost", found.worst)):
         if some:
@@ -155,7 +142,7 @@ def _examples(folder: RunFolder, results: Results) -> str:
         "Chosen by the difference in sentence chrF++. Words that the reference has too are marked. These are sentences "
         "of the silos' test sets: show this page to those who may read them."
     )
-    return _section("Examples", "".join(parts), lead)
+    return section("Examples", "".join(parts), lead)
 
 
 def _example(one: examples.Example, before: str, after: str) -> str:
@@ -177,6 +164,15 @@ def _example(one: examples.Example, before: str, after: str) -> str:
         for name, text, model in lines
     )
     return f'<article><p class="where">{escape(one.silo)} <b>{signed(one.gain)}</b> chrF++</p><dl>{rows}</dl></article>'
+
+
+def _studies(folder: RunFolder, bandwidth: float) -> str:
+    """Nothing for a run that told nothing of its rounds beyond what stands above."""
+    study = gather(folder)
+    if not study.told:
+        return ""
+    lead = "What the papers of federated translation ask of a run. `fedmt report` puts several side by side."
+    return section("Studies", exhibit.inside(study, bandwidth), lead)
 
 
 def _made(folder: RunFolder, results: Results) -> str:
@@ -213,13 +209,13 @@ def _made(folder: RunFolder, results: Results) -> str:
     if about and about.versions:
         rows = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in about.versions.items())
         parts.append(f'<h3>Versions</h3><dl class="facts short">{rows}</dl>')
-    return _section("What was run", "".join(parts))
+    return section("What was run", "".join(parts))
 
 
 def _again(folder: RunFolder, results: Results) -> str:
     recipe = folder.recipe.read_text(encoding="utf-8")
     spent = f"It took {results.seconds / 60:.0f} minutes. " if results.seconds >= 90 else ""
-    return _section(
+    return section(
         "How to run it again",
         f"<p>{spent}The same recipe, seed, versions and threads give the same engine, bit for bit.</p>"
         "<pre>fedmt run recipe.yaml --out again\nfedmt compare . again\n"
@@ -239,14 +235,3 @@ def _words(results: Results) -> str:
     }
     told = "; ".join(known[name] for name in results.families if name in known)
     return f'<p class="note">{escape(told)}.</p>'
-
-
-def _section(title: str, inside: str, lead: str = "") -> str:
-    head = f"<h2>{escape(title)}</h2>\n" if title else ""
-    said = f'<p class="lead">{escape(lead)}</p>\n' if lead else ""
-    return f"<section>\n{head}{said}{inside}\n</section>\n"
-
-
-def _figure(draw: Callable[[float], str]) -> str:
-    """Drawn twice, for a screen and for a telephone; the style sheet shows one."""
-    return f'<figure class="wide">{draw(WIDE)}</figure><figure class="narrow">{draw(NARROW)}</figure>\n'

@@ -18,6 +18,7 @@ from fedmt.report.tables import MISSING, Cell, Column, Table, amount, count
 
 __all__ = [
     "BANDWIDTH",
+    "WAYS",
     "Cost",
     "Passed",
     "Saving",
@@ -48,6 +49,9 @@ _WIDTHS = {"fp32": 4, "fp16": 2}
 _AT_SILOS, _AT_SERVER = ("train", "choose", "encode", "judge"), ("merge",)
 
 Way = Literal["up", "down"]
+What = Literal["tensors", "parameters", "bytes"]
+WAYS: tuple[Way, ...] = ("up", "down")
+_WHAT: tuple[What, ...] = ("tensors", "parameters", "bytes")
 
 
 @dataclass(frozen=True)
@@ -133,9 +137,12 @@ class Saving:
     whole_parameters: int | None
     whole_bytes: int | None
 
-    def saved(self, what: Literal["tensors", "parameters", "bytes"]) -> float:
+    def saved(self, what: What) -> float:
         """The share that did not travel, of what is shared."""
         return _less(getattr(self, what), getattr(self, f"of_{what}")) or 0.0
+
+    def shares(self) -> dict[str, float]:
+        return {what: self.saved(what) for what in _WHAT}
 
     def saved_of_engine(self, what: Literal["parameters", "bytes"]) -> float | None:
         return _less(getattr(self, what), getattr(self, f"whole_{what}"))
@@ -148,6 +155,8 @@ def saving(study: Study, way: Way = "up") -> Saving | None:
         return None
     rounds = {(entry.silo, entry.round) for entry in entries}
     whole = _engine(study)
+    of_engine = whole * len(rounds) if whole else None
+    of_parameters, of_bytes = (sum(getattr(full[silo], what) for silo, _ in rounds) for what in ("parameters", "bytes"))
     wide = _WIDTHS.get(study.kind("codec"))
     return Saving(
         study.name,
@@ -157,33 +166,36 @@ def saving(study: Study, way: Way = "up") -> Saving | None:
         sum(entry.parameters for entry in entries),
         sum(entry.bytes for entry in entries),
         sum(full[silo].tensors for silo, _ in rounds),
-        sum(full[silo].parameters for silo, _ in rounds),
-        sum(full[silo].bytes for silo, _ in rounds),
-        whole * len(rounds) if whole else None,
-        whole * len(rounds) * wide if whole and wide else None,
+        of_parameters,
+        of_bytes,
+        of_engine,
+        of_bytes if of_parameters == of_engine else of_engine * wide if of_engine and wide else None,
     )
 
 
 def savings(studies: Sequence[Study]) -> Table:
     columns = [Column("run", align="left"), Column("way", align="left")]
-    columns += [Column(title, "sent a silo and round") for title in ("tensors", "parameters", "bytes")]
-    columns += [Column(title, "saved, of what is shared") for title in ("tensors", "parameters", "bytes")]
+    columns += [Column(title, "sent") for title in _WHAT]
+    columns += [Column(title, "saved") for title in _WHAT]
     columns += [Column(title, "of the engine") for title in ("parameters", "bytes")]
     rows = []
     for study in studies:
-        for one in (saving(study, "up"), saving(study, "down")):
+        for one in (saving(study, way) for way in WAYS):
             if one is None or (one.way == "down" and one.parameters == one.of_parameters):
                 continue
             sent = [number / one.messages for number in (one.tensors, one.parameters, one.bytes)]
             row = [
                 Cell(study.name if one.way == "up" else ""),
-                Cell("↑ to server" if one.way == "up" else "↓ to silos"),
+                Cell(one.way),
             ]
             row += [Cell(f"{sent[0]:.4g}"), Cell(count(round(sent[1]))), Cell(amount(sent[2]))]
-            row += [Cell(percent(one.saved(what)), strong=True) for what in ("tensors", "parameters", "bytes")]
+            row += [Cell(percent(one.saved(what)), strong=True) for what in _WHAT]
             row += [Cell(percent(one.saved_of_engine(what))) for what in ("parameters", "bytes")]
             rows.append(row)
-    notes = ["Saved: the share that did not travel, against sending all of the shared part (and the whole engine)."]
+    notes = [
+        "Sent: by a silo in a round, on average. Saved: what did not travel, of all of the shared part; "
+        "of the engine: the same, of the whole engine."
+    ]
     return Table("Tensors, parameters and bytes saved", columns, rows, notes=notes)
 
 
@@ -230,8 +242,8 @@ def cost(study: Study) -> Cost | None:
 def costs(studies: Sequence[Study]) -> Table:
     columns = [Column("run", align="left"), Column("part", align="left")]
     columns += [Column(title) for title in ("C-Cost", "T-Cost")]
-    columns += [Column(title, "without embeddings") for title in ("C-Cost", "T-Cost")]
-    columns += [Column("sent ↑"), Column("engine"), Column("engine / C")]
+    columns += [Column(title, "no embeddings") for title in ("C-Cost", "T-Cost")]
+    columns += [Column("sent up"), Column("engine"), Column("engine / C")]
     rows = []
     for study in studies:
         if (one := cost(study)) is not None:
@@ -241,7 +253,7 @@ def costs(studies: Sequence[Study]) -> Table:
             rows.append([Cell(study.name), Cell(one.part), *cells, Cell(ratio)])
     notes = [
         "In parameters. C-Cost: of the part that is exchanged; T-Cost: trained at a silo; "
-        "sent ↑: of C-Cost, what the selector let through, a silo and round."
+        "sent up: of C-Cost, what the selector let through, a silo and round."
     ]
     return Table("C-Cost and T-Cost", columns, rows, notes=notes)
 
@@ -287,10 +299,10 @@ def transfer(study: Study, bandwidth: float = BANDWIDTH) -> Transfer | None:
 
 
 def transfers(studies: Sequence[Study], bandwidth: float = BANDWIDTH) -> Table:
-    columns = [Column("run", align="left"), Column("silos"), Column("bytes ↑")]
-    groups = ("↑ to server", "↓ to silos", "whole engine")
+    columns = [Column("run", align="left"), Column("silos"), Column("bytes up")]
+    groups = ("up", "down", "engine")
     columns += [Column(who, group) for group in groups for who in ("one silo", "all silos")]
-    columns += [Column("of training")]
+    columns += [Column("sending")]
     rows = []
     for study in studies:
         if (one := transfer(study, bandwidth)) is not None:
@@ -301,7 +313,7 @@ def transfers(studies: Sequence[Study], bandwidth: float = BANDWIDTH) -> Table:
             rows.append([*row, Cell(percent(one.share))])
     notes = [
         f"Bytes · 8 / {bandwidth:g} Mbit/s, an exchange; all silos: one after the other, as they share the server's "
-        "bandwidth. Of training: all silos' sending, of that and a silo's training here."
+        "bandwidth. Engine: as if all of it went. Sending: the share of all silos' sending up in that and a silo's training."
     ]
     return Table(f"Transfer time at {bandwidth:g} Mbit/s", columns, rows, notes=notes)
 
@@ -341,8 +353,8 @@ def time(study: Study) -> Time | None:
 
 def times(studies: Sequence[Study]) -> Table:
     columns = [Column("run", align="left"), Column("mean seconds", align="left")]
-    columns += [Column(what, "at the silos") for what in _AT_SILOS]
-    columns += [Column(title, "at the server") for title in (*_AT_SERVER, "rest", "round")]
+    columns += [Column(what, "silos") for what in _AT_SILOS]
+    columns += [Column(title, "server") for title in (*_AT_SERVER, "rest", "round")]
     columns += [Column("less training")]
     rows = []
     for study in studies:
@@ -432,10 +444,14 @@ def tables(studies: Sequence[Study], bandwidth: float = BANDWIDTH) -> list[Table
 
 
 def seconds(value: float | None) -> str:
-    """3.4 ms, 0.35 s, 19.5 s, 234 s."""
+    """3.4 ms, 0.35 s, 19.5 s, 1,240 s."""
     if value is None:
         return MISSING
-    return f"{value * 1000:.3g} ms" if value < 0.0995 else f"{value:.3g} s" if value < 999.5 else f"{value:,.0f} s"
+    if value >= 0.0995:
+        return f"{value:.2f} s" if value < 9.995 else f"{value:.1f} s" if value < 99.95 else f"{value:,.0f} s"
+    if value >= 0.00995:
+        return f"{value * 1000:.0f} ms"
+    return f"{value * 1000:.1f} ms" if value >= 0.00005 else "< 0.1 ms"
 
 
 def percent(value: float | None) -> str:
