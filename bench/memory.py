@@ -63,6 +63,12 @@ class Moving:
     def tensors(self) -> Mapping[str, Tensor]:
         return self._engine
 
+    def shared(self) -> list[str]:
+        return list(self._engine)
+
+    def side(self, name: str) -> str:
+        return name.partition(".")[0] if "." in name else "shared"
+
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():
             self._engine[name].copy_(tensor)

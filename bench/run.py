@@ -1,6 +1,6 @@
 """fedmt against its peers, each in an environment of its own. One table a part; the figures also as JSON.
 
-    python bench/run.py [--only train|overhead|memory|tmx] [--quick]
+    python bench/run.py [--only train|overhead|memory|tmx|selection] [--quick]
 
 Makes what is missing by itself: the peers' environments, the text, the tokens. What is measured and how: README.md.
 """
@@ -23,8 +23,8 @@ import train.compare
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-PARTS = ("train", "overhead", "memory", "tmx")
-_QUICK = {"memory": ["--rounds", "1"], "tmx": ["--segments", "100000", "--runs", "2"]}
+PARTS = ("train", "overhead", "memory", "tmx", "selection")
+_QUICK = {"memory": ["--rounds", "1"], "tmx": ["--segments", "100000", "--runs", "2"], "selection": ["--pairs", "60"]}
 
 
 def main() -> int:
@@ -41,7 +41,7 @@ def main() -> int:
 
 def part_of(part: str, quick: bool) -> int:
     begun = time.strftime("%Y-%m-%d %H:%M:%S")
-    if part in ("memory", "tmx"):
+    if part not in ("train", "overhead"):
         return script(part, quick, begun)
     module = train.compare if part == "train" else overhead.compare
     result = module.measure(RESULTS, quick, say)

@@ -37,6 +37,12 @@ class Idle:
     def tensors(self) -> Mapping[str, Tensor]:
         return self._live
 
+    def shared(self) -> list[str]:
+        return list(self._live)
+
+    def side(self, name: str) -> str:
+        return "encoder" if ".encoder." in name else "decoder" if ".decoder." in name else "shared"
+
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():
             self._live[name].copy_(tensor)
