@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -212,9 +213,157 @@ def test_any_scalar_reads_back_the_same(value: object) -> None:
 
 def test_the_schema_knows_every_field() -> None:
     schema = json.loads(json.dumps(reading.schema()))
-    assert schema["required"] == ["silos"]
-    assert set(schema["properties"]) == set(Recipe.model_fields)
+    assert schema["anyOf"] == [{"required": ["silos"]}, {"required": ["like"]}]
+    assert set(schema["properties"]) == {"like", *Recipe.model_fields}
     assert "from" in schema["$defs"]["FileSilo"]["properties"]
+
+
+# ── like another ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PLAIN = """\
+name: plain
+engine: {architecture: marian, size: small, dropout: 0.2}
+silos: {source: toy, silos: 4, families: 2}
+public: {source: toy, pairs: 100}
+selector: {up: {kind: metasend, send: less, theta: {kind: learned, hidden: 7}}}
+merge: {kind: samples, power: 0.5}
+train: {epochs: 2, batch_tokens: 500}
+baselines: [alone, chained]
+"""
+
+
+@pytest.fixture
+def like(tmp_path: Path) -> Callable[..., Recipe]:
+    """A recipe like the plain one, which stands in a folder below it."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/plain.yaml").write_text(PLAIN)
+
+    def read(text: str, *overrides: str) -> Recipe:
+        (tmp_path / "over.yaml").write_text(f"like: below/plain.yaml\n{text}\n")
+        return reading.read(tmp_path / "over.yaml", overrides)
+
+    return read
+
+
+Like = Callable[..., Recipe]
+
+
+def test_a_recipe_is_like_another_where_it_says_nothing(like: Like) -> None:
+    assert like("") == reading.parse(PLAIN, "plain")
+    assert like("rounds: 9") == reading.parse(f"{PLAIN}rounds: 9", "plain")
+
+
+def test_tables_are_gone_into_and_all_else_is_replaced(like: Like) -> None:
+    found = like("train: {epochs: 5}\nbaselines: [public]\nselector: {up: {theta: {hidden: 9}}}\npublic: null")
+    assert (found.train.epochs, found.train.batch_tokens) == (5, 500)
+    assert found.baselines == ["public"]
+    assert found.public is None
+    theta = choices.ThetaLearned(hidden=9)
+    assert found.selector.up == choices.SelectMetaSend(kind="metasend", send="less", theta=theta)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value"),
+    [
+        ("merge: {kind: mean}", "merge", choices.MergeMean(kind="mean")),
+        ("merge: {missing: literal}", "merge", choices.MergeSamples(power=0.5, missing="literal")),
+        ("selector: {up: {kind: random}}", "selector", choices.Selectors(up=choices.SelectRandom(kind="random"))),
+        ("engine: {pretrained: x/y}", "engine", recipe.Pretrained(pretrained="x/y")),
+        ("engine: {size: base}", "engine", recipe.Scratch(size="base", dropout=0.2)),
+        ("silos: {source: pypi}", "silos", recipe.PypiSilos(source="pypi")),
+    ],
+)
+def test_a_table_of_another_kind_replaces_the_one_below(like: Like, text: str, path: str, value: object) -> None:
+    assert getattr(like(text), path) == value
+
+
+def test_files_of_ones_own_replace_any_other_text(like: Like) -> None:
+    files = "{from: de, to: en, data: t.tmx}"
+    found = like(f"public: {files}\nsilos: [{{name: a, {files[1:]}]")
+    assert isinstance(found.public, FilePublic)
+    assert isinstance(found.silos, list)
+
+
+def test_paths_are_relative_to_the_file_that_they_stand_in(tmp_path: Path) -> None:
+    below = tmp_path / "below"
+    (below / "engine").mkdir(parents=True)
+    (below / "base.yaml").write_text(
+        "engine: {pretrained: engine}\npublic: {from: de, to: en, train: [a.tmx, opus:X, tsv:b.txt]}\n"
+        "silos: {source: files, list: [{name: a, from: de, to: en, data: c.tmx}]}"
+    )
+    (tmp_path / "over.yaml").write_text("like: below/base.yaml\npublic: {dev: d.tmx}")
+    found = reading.read(tmp_path / "over.yaml")
+    assert isinstance(found.public, FilePublic)
+    assert found.public.train == [f"{below}/a.tmx", "opus:X", f"tsv:{below}/b.txt"]
+    assert found.public.dev == [f"{tmp_path}/d.tmx"]
+    assert [silo.data for silo in recipe.listed(found.silos) or ()] == [[f"{below}/c.tmx"]]
+    assert found.engine == recipe.Pretrained(pretrained=f"{below}/engine")
+
+
+def test_a_recipe_is_like_one_that_is_like_a_third_or_comes_along(tmp_path: Path, like: Like) -> None:
+    like("rounds: 9")
+    (tmp_path / "top.yaml").write_text("like: over.yaml\nseed: 7")
+    found = reading.read(tmp_path / "top.yaml")
+    assert (found.seed, found.rounds, found.train.epochs) == (7, 9, 2)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/recipe.yaml").write_text(reading.write(found))
+    assert reading.parse("like: toy\nrounds: 1", "text").name == "toy"
+    (tmp_path / "again.yaml").write_text("like: run\n")
+    assert reading.read(tmp_path / "again.yaml") == found
+
+
+def test_what_is_written_has_no_like(like: Like) -> None:
+    found = like("rounds: 9")
+    assert "like" not in reading.write(found)
+    assert reading.parse(reading.write(found), "again") == found
+
+
+def test_the_command_line_is_laid_over_all(like: Like) -> None:
+    found = like("merge: {rate: 0.5}", "merge.power=2", "silos.silos=3")
+    assert found.merge == choices.MergeSamples(power=2, rate=0.5)
+    assert isinstance(found.silos, ToySilos)
+    assert (found.silos.silos, found.silos.families) == (3, 2)
+
+
+def test_a_mistake_is_told_where_it_stands(tmp_path: Path, like: Like) -> None:
+    plain = tmp_path / "below/plain.yaml"
+    plain.write_text(PLAIN.replace("epochs: 2", "epochs: two").replace("families: 2", "families: 99"))
+    with pytest.raises(RecipeError) as caught:
+        like("\ntrain: {clip: -1, peka: 2}\nsilos: {silos: 1}", "rounds=x")
+    places = {text.removeprefix(f"{tmp_path}/").partition(": ")[::2] for text in caught.value.mistakes}
+    assert {(place, text.partition(": ")[0]) for place, text in places} == {
+        ("over.yaml:3", "train.peka"),
+        ("over.yaml:3", "train.clip"),
+        ("below/plain.yaml:3", "silos.families"),
+        ("below/plain.yaml:7", "train.epochs"),
+        ("command line", "rounds"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("like: gone.yaml", "over.yaml:1: like: there is no 'gone.yaml'; allowed: a file"),
+        ("rounds: 1\nlike: tuy", "over.yaml:2: like: there is no 'tuy'; did you mean `toy`? allowed: a file"),
+        ("like: over.yaml", "over.yaml:1: like: 'over.yaml' is like this one in turn"),
+        ("like: mutual.yaml", "mutual.yaml:1: like: 'over.yaml' is like this one in turn"),
+        ("like: [toy]", "over.yaml:1: like: is no recipe's name"),
+        ("like:", "over.yaml:1: like: is no recipe's name"),
+        ("like: empty.yaml", "over.yaml:1: like: 'empty.yaml' holds no recipe"),
+    ],
+)
+def test_what_a_recipe_cannot_be_like(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "over.yaml").write_text(text)
+    (tmp_path / "mutual.yaml").write_text("like: over.yaml")
+    (tmp_path / "empty.yaml").write_text("")
+    with pytest.raises(RecipeError) as caught:
+        reading.read(tmp_path / "over.yaml")
+    assert len(caught.value.mistakes) == 1
+    assert str(caught.value).removeprefix(f"{tmp_path}/").startswith(said)
+
+
+def test_like_stands_in_a_file_and_not_on_the_command_line() -> None:
+    assert mistake(COURTS, "like=toy").startswith("command line: like: stands at the top of a recipe's file")
 
 
 # ── the command line ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -331,7 +480,7 @@ def test_a_mistake_says_where_what_and_what_is_allowed(old: str, new: str, said:
         ("silos: {source: pypi, preset: german}", "courts.yaml:1: silos.preset: 'german' is not known"),
         ("silos: []\npublic: {source: toy}", "courts.yaml:1: silos: is empty; allowed: one silo or more"),
         ("silos: [x]\npublic: {source: toy}", "courts.yaml:1: silos.0: 'x' is not a mapping; allowed: {from, to, data, train, dev, test, name}"),
-        ("rounds: 3", "courts.yaml:1: silos: is missing; allowed: {source: pypi, preset, names, limit}"),
+        ("rounds: 3", "courts.yaml:1: silos: is missing; allowed: {source: pypi, preset, names, limit, "),
         ("- silos", "courts.yaml:1: is not a recipe; a recipe is a mapping of `key: value`"),
         ("", "courts.yaml: is empty; a recipe has at least `silos`"),
         ("# nothing\n", "courts.yaml: is empty; a recipe has at least `silos`"),

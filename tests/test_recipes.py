@@ -15,6 +15,7 @@ from fedmt.cli import recipe as recipes
 from fedmt.corpus import silos
 from fedmt.engine import device, engine
 from fedmt.engine.decoder import translate
+from fedmt.errors import RecipeError
 from fedmt.recipe import Recipe, ToySilos
 from tests.small import SMALL, Done
 
@@ -80,7 +81,7 @@ def _silos(found: Recipe) -> dict[str, Any]:
     """As few invented silos as have the recipe's shape: one direction, several to one language, or many to many."""
     ends = set(silos.directions(found.silos).values())
     if len(ends) == 1:
-        shape = {"silos": 2}
+        shape: dict[str, Any] = {"silos": 2}
     elif len({direction.target for direction in ends}) == 1:
         shape = {"silos": 3, "families": 2}
     else:
@@ -107,10 +108,8 @@ def _part(part: choices.Part) -> dict[str, Any]:
 def test_every_recipe_runs_at_toy_size(name: str, tmp_path: Path) -> None:
     recipe = toy(packaged(name))
     house = Done(tmp_path / "run", recipe).house
-    directions = silos.directions(recipe.silos)
-    assert {(row.model, row.silo) for row in house.read_scores().rows if row.model == "federated"} == {
-        ("federated", silo) for silo in [*directions, "macro"]
-    }
+    scored = {row.silo for row in house.read_scores().rows if row.model == "federated"}
+    assert scored == set(silos.directions(recipe.silos))
     travelled = house.travelled()
     assert min(travelled.up_bytes, travelled.down_bytes) > 0
     made = engine.load(house.engine)
@@ -143,3 +142,32 @@ COMMANDS = sorted(set(re.findall(r"`fedmt run ([^`]+)`", PAGE)))
 def test_the_rows_that_are_commands_can_be_run(command: str) -> None:
     name, *overrides = shlex.split(command)
     assert recipes.read(name, overrides) != packaged(name)
+
+
+# ── each is found ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_recipe_of_a_paper_is_found_by_its_name() -> None:
+    assert recipes.find("liu2023/adapter-families").name == "adapter-families.yaml"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tuy", "did you mean `toy`? "),
+        ("tuy", "recipes that come along: chu2024/…, courts, demo, liu2023/…, passban2022/…, roosta2021/…, toy"),
+        ("adapter-families", "did you mean `liu2023/adapter-families`? "),
+        (
+            "passban2022/dp",
+            "recipes that come along: passban2022/common, passban2022/default, passban2022/dp-greater, ",
+        ),
+        ("passban2022", "recipes that come along: passban2022/common, passban2022/default, passban2022/dp-greater, "),
+    ],
+)
+def test_a_recipe_that_is_not_there_is_told_with_those_that_are(
+    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RecipeError) as caught:
+        recipes.find(name)
+    assert said in str(caught.value)

@@ -1,7 +1,7 @@
 """A recipe from YAML and back. Every mistake is told at once: `file:line: path: what is wrong; what is allowed`.
 
-`like: other.yaml` at the top of a file: that one is read first, and this one is laid over it. Knows no corpus: what only
-other modules can tell (is the file there, is the package known) comes in as `check`.
+`like: other.yaml` at the top of a file: that one is read first, and this one is laid over it. Knows no corpus: what
+only other modules can tell (is the file there, is the package known) comes in as `check`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ Check: TypeAlias = Callable[[Recipe], Iterable[tuple[document.Steps, str]]]
 def packaged() -> dict[str, Path]:
     """The recipes that come along, by their names: `demo`, `liu2023/families`."""
     folder = Path(str(resources.files("fedmt") / "recipes"))
-    return {file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.rglob("*.yaml"))}
+    found = {file.relative_to(folder).with_suffix("").as_posix(): file for file in folder.rglob("*.yaml")}
+    return dict(sorted(found.items()))
 
 
 def read(path: str | Path, overrides: Sequence[str] = (), check: Check | None = None) -> Recipe:

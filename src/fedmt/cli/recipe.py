@@ -87,7 +87,8 @@ def find(name: str) -> Path:
     # A paper has many; they are listed when it is the one that was asked for.
     within = [one for one in known if one.startswith(f"{name.partition('/')[0]}/")]
     shown = within or dict.fromkeys(one.partition("/")[0] + "/…" * ("/" in one) for one in known)
-    raise RecipeError(f"{name}: no such file{meant(name, known)}; recipes that come along: {', '.join(shown)}")
+    near = meant(name, known) or ";"
+    raise RecipeError(f"{name}: no such file{near} recipes that come along: {', '.join(shown)}")
 
 
 def _summary(recipe: Recipe) -> str:

@@ -77,7 +77,7 @@ def report(
 
 
 def _tables(some: list[Study], bandwidth: float) -> None:
-    from fedmt.report.studies import tables
+    from fedmt.report.tallies import tables
 
     for table in tables(some, bandwidth):
         show(table)

@@ -9,9 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fedmt.report.shifts import Cut, Shifts
-from fedmt.report.studies import Passed, percent
+from fedmt.report.studies import Passed
 from fedmt.report.svg import Scale, drawing, element, fan, group, line, nice, path, say, width_of
 from fedmt.report.tables import count
+from fedmt.report.tallies import percent
 
 __all__ = ["RUNS", "colour", "histogram", "learning", "passed", "span"]
 
@@ -31,7 +32,8 @@ def histogram(one: Shifts, every: Sequence[Shifts], measured: str, width: float)
     low, high = span(every)
     bins = round((high - low) / _BIN)
     across = Scale(low, high, 26, width - 6)
-    height, top = 172.0, 58.0
+    top = 32.0 + 13 * max(len(each.cuts) for each in every)
+    height = top + 114
     down = nice([0.0, *(max(_counts(each, low, bins)) for each in every)], height - 36, top, most=3, zero=True)
     parts = [say(0, 13, f"round {one.round}", "name strong")]
     told = f"{count(round((len(one.values) + one.still) / max(one.silos, 1)))} tensors a silo"
@@ -152,15 +154,19 @@ def _key(names: Sequence[str], width: float) -> tuple[list[str], int]:
 
 
 def _cuts(cuts: Sequence[Cut], across: Scale, top: float, bottom: float, width: float) -> list[str]:
-    """Lines down from their names, each name on a line of its own, on the side where it has room."""
+    """Lines down from their names, each name on a line of its own and clear of the lines that come from above it.
+
+    Names that have room go to the right of their lines, from left to right; what has none comes first, to the left.
+    """
+    placed = [(across(cut.at), cut) for cut in cuts]
+    crowded = [one for one in placed if one[0] + 5 + width_of(one[1].name, 11.5) > width]
+    rows = sorted(crowded, key=lambda one: -one[0])
+    rows += sorted((one for one in placed if one not in crowded), key=lambda one: one[0])
     parts = []
-    for row, cut in enumerate(cuts[:3]):
-        x, y = across(cut.at), top - 26 + 13 * row
-        right = x + 5 + width_of(cut.name, 11.5) < width
-        shown = [
-            line(x, y - 9, x, bottom, ""),
-            say(x + (5 if right else -5), y, cut.name, "label", "start" if right else "end"),
-        ]
+    for row, (x, cut) in enumerate(rows):
+        y = top - 13 * (len(rows) - row)
+        away, anchor = (-5, "end") if (x, cut) in crowded else (5, "start")
+        shown = [line(x, y - 9, x, bottom, ""), say(x + away, y, cut.name, "label", anchor)]
         parts.append(group(*shown, class_=f"cut {cut.kind}"))
     return parts
 

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from fedmt import files
-from fedmt.report import charts, studies
+from fedmt.report import charts, studies, tallies
 from fedmt.report.compare import short_names
 from fedmt.report.folder import RunFolder, versions
 from fedmt.report.frame import PANEL, figure, frame, section
@@ -62,15 +62,15 @@ _PASSED = "The shares of the shared tensors and parameters that silos sent, and 
 
 
 def _saved(some: Sequence[Study]) -> str:
-    return _html(studies.savings(some))
+    return _html(tallies.savings(some))
 
 
 def _costs(some: Sequence[Study], bandwidth: float) -> str:
-    return _html(studies.costs(some)) + _html(studies.transfers(some, bandwidth))
+    return _html(tallies.costs(some)) + _html(tallies.transfers(some, bandwidth))
 
 
 def _times(some: Sequence[Study]) -> str:
-    table = studies.times(some)
+    table = tallies.times(some)
     return _html(replace(table, title="") if len(some) > 1 else table)
 
 

@@ -171,7 +171,7 @@ def _studies(folder: RunFolder, bandwidth: float) -> str:
     study = gather(folder)
     if not study.told:
         return ""
-    lead = "What the papers of federated translation ask of a run. `fedmt report` puts several side by side."
+    lead = "What the papers of federated translation ask of a run. The command fedmt report puts several side by side."
     return section("Studies", exhibit.inside(study, bandwidth), lead)
 
 

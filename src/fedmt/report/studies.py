@@ -1,57 +1,50 @@
 """What a run's files say of its federation, as the papers tell it: what was saved, what a round costs, where its time
-goes, learning by steps. Values and their tables; knows no plot, no page, and nothing of how the run was made.
-
-Each table stands for one run as for several, one row (or three, of times) a run.
+goes, what passed, learning by steps. Values; knows no table, no plot, no page, and nothing of how the run was made.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal
 
 from fedmt.exchange.ledger import Entry
 from fedmt.report.folder import About, RunFolder
-from fedmt.report.tables import MISSING, Cell, Column, Table, amount, count
 
 __all__ = [
+    "AT_SERVER",
+    "AT_SILOS",
     "BANDWIDTH",
     "WAYS",
+    "WHAT",
     "Cost",
     "Passed",
     "Saving",
     "Study",
     "Time",
     "Transfer",
+    "Way",
     "cost",
-    "costs",
     "gather",
     "learning",
     "passed",
-    "percent",
     "saving",
-    "savings",
-    "seconds",
-    "tables",
-    "thresholds",
     "time",
-    "times",
     "transfer",
-    "transfers",
 ]
 
 MODEL = "federated"
 BANDWIDTH = 1000.0  # Mbit/s: the server's of Liu et al., section 2.4
 _EXCHANGES = ("fit", "send")
 _WIDTHS = {"fp32": 4, "fp16": 2}
-_AT_SILOS, _AT_SERVER = ("train", "choose", "encode", "judge"), ("merge",)
+AT_SILOS, AT_SERVER = ("train", "choose", "encode", "judge"), ("merge",)
 
 Way = Literal["up", "down"]
 What = Literal["tensors", "parameters", "bytes"]
 WAYS: tuple[Way, ...] = ("up", "down")
-_WHAT: tuple[What, ...] = ("tensors", "parameters", "bytes")
+WHAT: tuple[What, ...] = ("tensors", "parameters", "bytes")
 
 
 @dataclass(frozen=True)
@@ -95,10 +88,13 @@ class Study:
     def sent(self, way: Way) -> list[Entry]:
         return [entry for entry in self.entries if entry.direction == way]
 
-    def shared(self) -> dict[str, Entry]:
-        """Of each silo, the message that holds all that is shared: its first, since it has nothing to add a part to."""
+    def shared(self, way: Way = "up") -> dict[str, Entry]:
+        """Of each silo, a message of all that is shared: one that went this way, or else the other.
+
+        The first that a silo is sent is such a one: it has nothing yet to add a part to.
+        """
         found: dict[str, Entry] = {}
-        for entry in self.entries:
+        for entry in sorted(self.entries, key=lambda entry: entry.direction != way):
             if entry.parameters > (found[entry.silo].parameters if entry.silo in found else 0):
                 found[entry.silo] = entry
         return found
@@ -106,6 +102,10 @@ class Study:
 
 def gather(folder: RunFolder, name: str = "") -> Study:
     entries = [entry for entry in folder.entries(MODEL) if entry.round and entry.step in _EXCHANGES]
+    # A silo that was left out saved nothing: its refusal is no message of no tensors.
+    left_out = {(one["silo"], one["round"]) for one in folder.events("dropped") if one.get("model") == MODEL}
+    left_out -= {(one.silo, one.round) for one in entries if one.direction == "up" and one.parameters}
+    entries = [one for one in entries if one.direction == "down" or (one.silo, one.round) not in left_out]
     told: dict[str, dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
     for event in folder.events("trained", "spent", "chosen", "shifted"):
         if event.get("model") == MODEL:
@@ -142,7 +142,7 @@ class Saving:
         return _less(getattr(self, what), getattr(self, f"of_{what}")) or 0.0
 
     def shares(self) -> dict[str, float]:
-        return {what: self.saved(what) for what in _WHAT}
+        return {what: self.saved(what) for what in WHAT}
 
     def saved_of_engine(self, what: Literal["parameters", "bytes"]) -> float | None:
         return _less(getattr(self, what), getattr(self, f"whole_{what}"))
@@ -150,10 +150,10 @@ class Saving:
 
 def saving(study: Study, way: Way = "up") -> Saving | None:
     """None where nothing travelled."""
-    full, entries = study.shared(), study.sent(way)
+    full, entries = study.shared(way), study.sent(way)
     if not full or not entries:
         return None
-    rounds = {(entry.silo, entry.round) for entry in entries}
+    rounds = {(entry.silo, entry.round) for entry in entries if entry.silo in full}
     whole = _engine(study)
     of_engine = whole * len(rounds) if whole else None
     of_parameters, of_bytes = (sum(getattr(full[silo], what) for silo, _ in rounds) for what in ("parameters", "bytes"))
@@ -171,32 +171,6 @@ def saving(study: Study, way: Way = "up") -> Saving | None:
         of_engine,
         of_bytes if of_parameters == of_engine else of_engine * wide if of_engine and wide else None,
     )
-
-
-def savings(studies: Sequence[Study]) -> Table:
-    columns = [Column("run", align="left"), Column("way", align="left")]
-    columns += [Column(title, "sent") for title in _WHAT]
-    columns += [Column(title, "saved") for title in _WHAT]
-    columns += [Column(title, "of the engine") for title in ("parameters", "bytes")]
-    rows = []
-    for study in studies:
-        for one in (saving(study, way) for way in WAYS):
-            if one is None or (one.way == "down" and one.parameters == one.of_parameters):
-                continue
-            sent = [number / one.messages for number in (one.tensors, one.parameters, one.bytes)]
-            row = [
-                Cell(study.name if one.way == "up" else ""),
-                Cell(one.way),
-            ]
-            row += [Cell(f"{sent[0]:.4g}"), Cell(count(round(sent[1]))), Cell(amount(sent[2]))]
-            row += [Cell(percent(one.saved(what)), strong=True) for what in _WHAT]
-            row += [Cell(percent(one.saved_of_engine(what))) for what in ("parameters", "bytes")]
-            rows.append(row)
-    notes = [
-        "Sent: by a silo in a round, on average. Saved: what did not travel, of all of the shared part; "
-        "of the engine: the same, of the whole engine."
-    ]
-    return Table("Tensors, parameters and bytes saved", columns, rows, notes=notes)
 
 
 # ── what a round costs ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -239,25 +213,6 @@ def cost(study: Study) -> Cost | None:
     return Cost(study.name, part, exchanged, trained, without(exchanged), without(trained), total, sent)
 
 
-def costs(studies: Sequence[Study]) -> Table:
-    columns = [Column("run", align="left"), Column("part", align="left")]
-    columns += [Column(title) for title in ("C-Cost", "T-Cost")]
-    columns += [Column(title, "no embeddings") for title in ("C-Cost", "T-Cost")]
-    columns += [Column("sent up"), Column("engine"), Column("engine / C")]
-    rows = []
-    for study in studies:
-        if (one := cost(study)) is not None:
-            numbers = (one.exchanged, one.trained, one.exchanged_bare, one.trained_bare, round(one.sent), one.engine)
-            cells = [Cell(MISSING if number is None else count(number)) for number in numbers]
-            ratio = MISSING if one.ratio is None else f"{one.ratio:.3g}×"
-            rows.append([Cell(study.name), Cell(one.part), *cells, Cell(ratio)])
-    notes = [
-        "In parameters. C-Cost: of the part that is exchanged; T-Cost: trained at a silo; "
-        "sent up: of C-Cost, what the selector let through, a silo and round."
-    ]
-    return Table("C-Cost and T-Cost", columns, rows, notes=notes)
-
-
 @dataclass(frozen=True)
 class Transfer:
     """Seconds of one exchange at a bandwidth, by the bytes that were counted; `training` is a silo's, of a round."""
@@ -298,26 +253,6 @@ def transfer(study: Study, bandwidth: float = BANDWIDTH) -> Transfer | None:
     return Transfer(study.name, len(study.silos), bandwidth, *sizes, whole, fmean(taken) if taken else None)
 
 
-def transfers(studies: Sequence[Study], bandwidth: float = BANDWIDTH) -> Table:
-    columns = [Column("run", align="left"), Column("silos"), Column("bytes up")]
-    groups = ("up", "down", "engine")
-    columns += [Column(who, group) for group in groups for who in ("one silo", "all silos")]
-    columns += [Column("sending")]
-    rows = []
-    for study in studies:
-        if (one := transfer(study, bandwidth)) is not None:
-            whole = one.seconds(one.whole_bytes) if one.whole_bytes else None
-            row = [Cell(study.name), Cell(str(one.silos)), Cell(amount(one.up_bytes))]
-            for each in (one.up, one.down, whole):
-                row += [Cell(seconds(each)), Cell(seconds(None if each is None else each * one.silos))]
-            rows.append([*row, Cell(percent(one.share))])
-    notes = [
-        f"Bytes · 8 / {bandwidth:g} Mbit/s, an exchange; all silos: one after the other, as they share the server's "
-        "bandwidth. Engine: as if all of it went. Sending: the share of all silos' sending up in that and a silo's training."
-    ]
-    return Table(f"Transfer time at {bandwidth:g} Mbit/s", columns, rows, notes=notes)
-
-
 # ── where a round's time goes ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -343,32 +278,12 @@ def time(study: Study) -> Time | None:
         return None
     at_silos = [event["seconds"] for event in study.spent if event["who"] != "server" and event["round"] in ends]
     a_silo, a_round = {}, {}
-    for what in _AT_SILOS:
+    for what in AT_SILOS:
         if taken := [float(one[what]) for one in at_silos if what in one]:
             a_silo[what], a_round[what] = fmean(taken), sum(taken) / len(ends)
-    for what in _AT_SERVER:
+    for what in AT_SERVER:
         a_round[what] = fmean(float(one.get(what, 0.0)) for one in ends.values())
     return Time(study.name, len(ends), a_silo, a_round, fmean(float(one["round"]) for one in ends.values()))
-
-
-def times(studies: Sequence[Study]) -> Table:
-    columns = [Column("run", align="left"), Column("mean seconds", align="left")]
-    columns += [Column(what, "silos") for what in _AT_SILOS]
-    columns += [Column(title, "server") for title in (*_AT_SERVER, "rest", "round")]
-    columns += [Column("less training")]
-    rows = []
-    for study in studies:
-        if (one := time(study)) is not None:
-            names = (*_AT_SILOS, *_AT_SERVER)
-            less = one.whole - one.a_round.get("train", 0.0)
-            each_silo = [Cell(seconds(one.a_silo[name]) if name in one.a_silo else "") for name in names]
-            rows.append([Cell(study.name), Cell("a silo"), *each_silo, Cell(""), Cell(""), Cell("")])
-            some = [*(one.a_round.get(name) for name in names), one.rest, one.whole, less]
-            rows.append([Cell(""), Cell("all silos"), *(Cell(seconds(each)) for each in some)])
-            parts = [percent(None if each is None or not one.whole else each / one.whole) for each in some]
-            rows.append([Cell(""), Cell("of the round"), *(Cell(part, strong=True) for part in parts)])
-    notes = ["Rest: messages, files and waiting. On this machine; what travels over a network comes on top."]
-    return Table("Where a round's time goes", columns, rows, notes=notes)
 
 
 # ── what passed, and learning ───────────────────────────────────────────────────────────────────────────────────────
@@ -390,23 +305,12 @@ def passed(study: Study) -> list[Passed]:
     found = []
     for round_ in study.rounds:
         entries = [entry for entry in study.sent("up") if entry.round == round_]
-        silos = {entry.silo for entry in entries}
+        silos = {entry.silo for entry in entries if entry.silo in full}
         if silos:
             tensors = sum(entry.tensors for entry in entries) / sum(full[silo].tensors for silo in silos)
             parameters = sum(entry.parameters for entry in entries) / sum(full[silo].parameters for silo in silos)
             found.append(Passed(round_, tensors, parameters, thetas.get(round_)))
     return found
-
-
-def thresholds(study: Study) -> Table | None:
-    """θ by rounds with what it let through; None where there is none."""
-    rounds = [one for one in passed(study) if one.theta is not None]
-    if not rounds:
-        return None
-    columns = [Column(title) for title in ("round", "θ", "tensors sent", "parameters sent")]
-    rows = [[Cell(str(one.round)), Cell(f"{one.theta:.3f}"), Cell(percent(one.tensors)), Cell(percent(one.parameters))]
-            for one in rounds]  # fmt: skip
-    return Table(f"θ of {study.name}", columns, rows)
 
 
 def learning(study: Study) -> list[tuple[float, float]]:
@@ -429,33 +333,6 @@ def learning(study: Study) -> list[tuple[float, float]]:
         for event in here:
             done[event["who"]] += int(event["steps"])
     return found
-
-
-def tables(studies: Sequence[Study], bandwidth: float = BANDWIDTH) -> list[Table]:
-    """All that have a row."""
-    some: Iterable[Table | None] = (
-        savings(studies),
-        costs(studies),
-        transfers(studies, bandwidth),
-        times(studies),
-        *(thresholds(study) for study in studies),
-    )
-    return [table for table in some if table is not None and table.rows]
-
-
-def seconds(value: float | None) -> str:
-    """3.4 ms, 0.35 s, 19.5 s, 1,240 s."""
-    if value is None:
-        return MISSING
-    if value >= 0.0995:
-        return f"{value:.2f} s" if value < 9.995 else f"{value:.1f} s" if value < 99.95 else f"{value:,.0f} s"
-    if value >= 0.00995:
-        return f"{value * 1000:.0f} ms"
-    return f"{value * 1000:.1f} ms" if value >= 0.00005 else "< 0.1 ms"
-
-
-def percent(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value + 0.0:.1f} %".replace("-0.0 %", "0.0 %").replace("-", "−")
 
 
 def _less(part: int, whole: int | None) -> float | None:
