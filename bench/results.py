@@ -68,8 +68,9 @@ def main() -> int:
         commands = {
             (row, seed): command(paper, row, setting, publics[seed], seed) for row in rows for seed in options.seeds
         }
+        folders = [options.out / paper / f"{row}-{seed}" for row, seed in commands]
         with ThreadPoolExecutor(options.jobs) as pool:
-            list(pool.map(lambda one: once(options.out / paper / f"{one[0]}-{one[1]}", commands[one]), commands))
+            list(pool.map(once, folders, commands.values()))
         page = ROOT / "docs" / "results" / f"{paper}.md"
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text("\n".join(table(paper, rows, setting, options.out, options.seeds)) + "\n", encoding="utf-8")

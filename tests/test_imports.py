@@ -40,7 +40,7 @@ AMONG_THEM = {
     "place": set(),
     "recipe": {"errors", "choices"},
     "document": {"errors"},
-    "checking": {"errors", "document", "recipe"},
+    "checking": {"errors", "document", "choices", "recipe"},
     "reading": {"errors", "document", "recipe", "checking", "files"},
 }
 

@@ -16,8 +16,7 @@ from fedmt import document
 from fedmt.checking import Checker, meant
 from fedmt.document import COMMAND_LINE, Document
 from fedmt.errors import RecipeError
-from fedmt.recipe import Pretrained, Recipe, listed, resolve
-from fedmt.recipe import _absolute as absolute
+from fedmt.recipe import Pretrained, Recipe, absolute, listed, resolve
 
 __all__ = ["Check", "packaged", "parse", "read", "schema", "write"]
 
@@ -134,7 +133,7 @@ def _made(found: Document, overrides: Sequence[str], folder: Path | None, check:
     wrong = [*checker.mistakes, *wrong]
     if not wrong and recipe is not None:
         if folder is not None:
-            recipe = _absolute(recipe, folder)
+            recipe = _whole_paths(recipe, folder)
         for path, text in [*_crossed(recipe), *(check(recipe) if check else ())]:
             checker.mistake(path, text)
         wrong = checker.mistakes
@@ -143,7 +142,7 @@ def _made(found: Document, overrides: Sequence[str], folder: Path | None, check:
     return recipe
 
 
-def _absolute(recipe: Recipe, folder: Path) -> Recipe:
+def _whole_paths(recipe: Recipe, folder: Path) -> Recipe:
     recipe = resolve(recipe, folder)
     if isinstance(recipe.engine, Pretrained):
         engine = recipe.engine.model_copy(update={"pretrained": _local(recipe.engine.pretrained, folder)})

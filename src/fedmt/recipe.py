@@ -415,7 +415,7 @@ def resolve(recipe: Recipe, folder: Path) -> Recipe:
         if not isinstance(value, Sets):
             return value
         changed = {
-            key: [_absolute(name, folder) for name in files]
+            key: [absolute(name, folder) for name in files]
             for key in ("data", "train", "dev", "test")
             if (files := getattr(value, key)) is not None
         }
@@ -429,7 +429,7 @@ def resolve(recipe: Recipe, folder: Path) -> Recipe:
     return recipe.model_copy(update={"public": sets(recipe.public), "silos": silos})
 
 
-def _absolute(source: str, folder: Path) -> str:
+def absolute(source: str, folder: Path) -> str:
     """A format may stand before the path (`tsv:dump.txt`); a corpus by name (`opus:Europarl-v8`) is none."""
     format, colon, place = source.partition(":")
     if not colon or not format.isalpha() or len(format) < 2:

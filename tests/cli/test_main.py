@@ -37,7 +37,11 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> Raise:
 def test_help_is_grouped_and_has_examples(call: Call) -> None:
     done = call("--help")
     assert (done.code, done.err) == (0, "")
-    for group, commands in {"Train": "demo run", "Use": "translate score compare", "Prepare": "data recipe"}.items():
+    for group, commands in {
+        "Train": "demo run",
+        "Use": "translate score compare report",
+        "Prepare": "data recipe",
+    }.items():
         inside = done.out[done.out.index(f"─ {group} ─") :]
         inside = inside[: inside.index("╰")]
         assert re.findall(r"│ (\w+) ", inside) == commands.split()
@@ -47,7 +51,7 @@ def test_help_is_grouped_and_has_examples(call: Call) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["demo", "run", "translate", "score", "compare", "data", "data inspect", "data fetch", "data convert", "data list",
+    ["demo", "run", "translate", "score", "compare", "report", "data", "data inspect", "data fetch", "data convert", "data list",
      "recipe", "recipe check", "recipe show", "recipe schema"],
 )  # fmt: skip
 def test_every_command_has_help(call: Call, command: str) -> None:

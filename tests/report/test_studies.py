@@ -258,6 +258,13 @@ def test_equal_steps_stand_at_one_place_whatever_the_rounds() -> None:
     assert at["few, 0 rounds done, 0 steps: 5.000"] < at["many, 1 rounds done, 10 steps: 4.900"]
 
 
+def test_on_a_telephone_names_take_no_width_from_the_curves() -> None:
+    curves = {"a": [(0.0, 5.0), (9.0, 4.0)], "b": [(0.0, 5.0), (9.0, 3.0)]}
+    tree = read(charts.learning(curves, 350.0))
+    assert max(float(spot.get("cx")) for spot in tree.iter("circle")) >= 335
+    assert {text.text for text in tree.iter("text") if text.get("class") == "label"} == {"a", "b"}
+
+
 def test_the_names_of_many_runs_stand_apart_and_within() -> None:
     for width in (350.0, 912.0):
         for many in (2, 20, 40):
@@ -363,6 +370,7 @@ def test_a_histogram_counts_a_silos_tensors_in_bins_of_one_scale() -> None:
     ticks = {text.text: float(text.get("x")) for text in tree.iter("text")}
     assert left < ticks["0.01"] < right < ticks["0.1"]
     assert "2 tensors a silo" in ticks
+    assert next(title.text for title in tree.iter("title")).startswith("1.5 tensors went ")
     again = bars(read(charts.histogram(other, [one, other], "change", 286.0)))
     assert again[0][0] < left
     assert right < again[1][0]

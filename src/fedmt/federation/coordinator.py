@@ -222,18 +222,18 @@ class Coordinator:
         theta = None if thresholds else theta_of(recipe.selector.up, recipe.seed, round)
         requests, counts, state = self._push(plan, course, theta)
         fold, tally, told = Fold(), _Tally(), set[str]()
+        spending: dict[str, dict[str, float]] = {}
         sent, merging = [0, 0], [0.0]
 
         def tell(reply: Reply) -> None:
             if reply.silo not in told:
                 told.add(reply.silo)
                 self._listen(replies.trained(plan.model, round, reply))
-                if spent := replies.spent(reply):
-                    self._listen(Spent(plan.model, reply.silo, round, spent))
 
         def read(reply: Reply) -> Update:
             update = replies.update(reply, recipe, self._engine(plan, course, reply.silo), whole(recipe.selector.up))
             tell(reply)
+            spending[reply.silo] = replies.spent(reply)
             return update
 
         def take(silo: str, update: Update) -> None:
@@ -244,6 +244,7 @@ class Coordinator:
             key = self._key(course, silo)
             fold.add(update.renamed(key), [key(name) for name in plan.like])
             tally.add(silo, update)
+            self._listen(Spent(plan.model, silo, round, spending.pop(silo)))
             merging[0] += time.monotonic() - at
 
         def up(update: Update) -> tuple[int, int]:

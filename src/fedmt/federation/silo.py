@@ -520,4 +520,4 @@ def _last(own: Mapping[str, Tensor], received: Mapping[str, Tensor], names: Sequ
 def _timed(numbers: dict[str, Number], what: str) -> Iterator[None]:
     begun = time.perf_counter()
     yield
-    numbers[f"{what}_seconds"] = time.perf_counter() - begun
+    numbers[f"{what}_seconds"] = numbers.get(f"{what}_seconds", 0.0) + time.perf_counter() - begun

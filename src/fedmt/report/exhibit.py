@@ -119,7 +119,7 @@ def _shifts(some: Sequence[Study]) -> str:
             "the change that it means there" if every(study) else "the change where what was sent begins"
         ) + ", the mean over silos."
     if any(cut.kind == "half" for one in found for cut in one.cuts):
-        said += " Dashed: half of these tensors, where dynamic pulling would cut."
+        said += " Dashed: half of these tensors, where dynamic pulling by its letter would cut."
     return _note(said) + "".join(parts)
 
 

@@ -101,7 +101,7 @@ class Study:
 
 
 def gather(folder: RunFolder, name: str = "") -> Study:
-    entries = [entry for entry in folder.entries(MODEL) if entry.round and entry.step in _EXCHANGES]
+    entries = [entry for entry in folder.entries(MODEL) if entry.step in _EXCHANGES]
     # A silo that was left out saved nothing: its refusal is no message of no tensors.
     left_out = {(one["silo"], one["round"]) for one in folder.events("dropped") if one.get("model") == MODEL}
     left_out -= {(one.silo, one.round) for one in entries if one.direction == "up" and one.parameters}
