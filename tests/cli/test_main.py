@@ -51,7 +51,8 @@ def test_help_is_grouped_and_has_examples(call: Call) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["demo", "run", "translate", "score", "compare", "report", "data", "data inspect", "data fetch", "data convert", "data list",
+    ["demo", "run", "translate", "score", "compare", "report", "data", "data inspect", "data fetch", "data convert",
+     "data list",
      "recipe", "recipe check", "recipe show", "recipe schema"],
 )  # fmt: skip
 def test_every_command_has_help(call: Call, command: str) -> None:
