@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -425,7 +426,6 @@ class _Run:
         """
         house, recipe, portion = self.house, self.recipe, self._portion
         engine = self.engine.describe(origin=f"{self.engine.about.origin}, trained by fedmt")
-        base = recipe.engine.pretrained if self._named and isinstance(recipe.engine, Pretrained) else str(house.base)
         sizes = {text.name: len(text.train) for text in self.text.silos}
         largest = min(federated, key=lambda name: (-sizes[name], name))
         apart = len({id(tensors) for tensors in federated.values()}) > 1
@@ -436,9 +436,16 @@ class _Run:
                 if apart:
                     engine.save(house.engines / name)
             else:
-                extension.save_extension(engine, house.engines / name if apart else house.extension, base)
+                folder = house.engines / name if apart else house.extension
+                extension.save_extension(engine, folder, self._base_name(folder))
             if last:
                 engine.save(house.engine)
+
+    def _base_name(self, extended: Path) -> str:
+        """Where the base is to be found: by its name, or beside, so that the run's folder may be moved."""
+        if self._named and isinstance(self.recipe.engine, Pretrained):
+            return self.recipe.engine.pretrained
+        return os.path.relpath(self.house.base, extended)
 
     def _finish(self, federated: Engines) -> None:
         house = self.house

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from fedmt.cli.session import From, Json, To, direction_of, open_engine, show, write_line
+from fedmt.cli.session import From, Json, OfSilo, To, direction_of, open_engine, own_engines, show, write_line
 from fedmt.cli.translate import Beam, EngineName, translator, way
 from fedmt.errors import CommandError
 
@@ -43,11 +43,13 @@ def score(
     source: From = None,
     target: To = None,
     beam: Beam = None,
+    silo: OfSilo = None,
     as_json: Json = False,
 ) -> None:
     """Score an engine: BLEU, chrF++ and TER with their signatures.
 
-    Without text of your own, a run is scored on its recipe's test sets.
+    Without text of your own, a run is scored on its recipe's test sets; where silos merge in groups, each silo's own
+    engine on its own.
 
     [dim]fedmt score runs/demo --data manual.tmx --beam 4[/]
     """
@@ -57,7 +59,8 @@ def score(
         if file is not None and not file.is_file():
             raise CommandError(f"{option}: {file}: {'is a folder' if file.is_dir() else 'no such file'}")
     asked = direction_of(source, target)
-    engine, recipe = open_engine(name)
+    engine, recipe = open_engine(name, silo)
+    apart = own_engines(name) if silo is None else []
     sets: list[_Set] = []
     if source_file is not None and reference is not None:
         sets.append(_Set(str(source_file), way(name, engine, asked), _aligned(source_file, reference)))
@@ -80,7 +83,8 @@ def score(
 
     measured: list[tuple[_Set, Statistics]] = []
     for one in sets:
-        work = translator(engine, recipe, one.direction, beam)
+        own = open_engine(name, one.name)[0] if recipe is not None and one.name in apart else engine
+        work = translator(own, recipe, one.direction, beam)
         hypotheses: list[str] = []
         for start in range(0, len(one.pairs), BATCH):
             hypotheses += work([pair.source for pair in one.pairs[start : start + BATCH]])

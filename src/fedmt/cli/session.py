@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["From", "Json", "Quiet", "Session", "To", "direction_of", "open_engine", "show", "whole", "write_line"]
 
+OfSilo: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--silo", metavar="NAME", help="Whose engine, of a run whose silos merge in groups."),
+]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", metavar="", help="Every line on stdout is a JSON object.")]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Say nothing but errors.")]
 From: TypeAlias = Annotated[str | None, typer.Option("--from", metavar="CODE", help="Source language, as in de.")]
@@ -94,8 +98,17 @@ def direction_of(source: str | None, target: str | None) -> Direction | None:
     return Direction(source, target)
 
 
-def open_engine(name: str) -> tuple[Engine, Recipe | None]:
-    """The engine of a run's folder, with the run's recipe; or one by its own folder or its hub name."""
+def own_engines(name: str) -> list[str]:
+    """The silos of a run that have engines of their own, since they merge in groups."""
+    folder = Path(name) / "engines"
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def open_engine(name: str, silo: str | None = None) -> tuple[Engine, Recipe | None]:
+    """The engine of a run's folder, with the run's recipe; or one by its own folder or its hub name.
+
+    `silo`: of a run whose silos merge in groups, the engine of that silo.
+    """
     from fedmt.engine import engine
     from fedmt.reading import read
 
@@ -103,10 +116,18 @@ def open_engine(name: str) -> tuple[Engine, Recipe | None]:
     if (folder / "recipe.yaml").is_file():
         if not (folder / "engine" / "config.json").is_file():
             raise RunError(f"{name}: the run has no engine yet; finish it with: fedmt run {name} --resume")
-        return engine.load(folder / "engine"), read(folder)
+        if silo is None:
+            return engine.load(folder / "engine"), read(folder)
+        own = own_engines(name)
+        if silo not in own:
+            told = f"allowed: {', '.join(own)}" if own else "its silos have one engine together"
+            raise CommandError(f"--silo: {name} has no engine of {silo!r} apart; {told}")
+        return engine.load(folder / "engines" / silo), read(folder)
+    if silo is not None:
+        raise CommandError(f"--silo: {name} is no run's folder; only a run has silos")
     if folder.is_file():
         raise CommandError(f"{name}: is a file; an engine is a run's folder, an engine's folder or a name on the hub")
-    if folder.is_dir() and not (folder / "config.json").is_file():
+    if folder.is_dir() and not any((folder / kind).is_file() for kind in ("config.json", "extension.json")):
         raise RunError(f"{name}: is neither a run's folder (no recipe.yaml) nor an engine's (no config.json)")
     if not folder.exists() and (folder.parent.is_dir() and folder.parent != Path()):
         raise RunError(f"{name}: there is no such folder")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from fedmt.cli.session import From, Json, To, direction_of, open_engine, whole
+from fedmt.cli.session import From, Json, OfSilo, To, direction_of, open_engine, own_engines, whole
 from fedmt.errors import CommandError, CorpusError
 from fedmt.events import Event, Note
 
@@ -46,6 +46,7 @@ def translate(
     input: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Instead of stdin.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Instead of stdout.")] = None,
     beam: Beam = None,
+    silo: OfSilo = None,
     as_json: Json = False,
 ) -> None:
     """Translate stdin, a file, or what you type.
@@ -56,7 +57,13 @@ def translate(
         raise CommandError(f"--input: {input}: {'is a folder' if input.is_dir() else 'no such file'}")
     if output is not None and output.is_dir():
         raise CommandError(f"--output: {output} is a folder; name a file")
-    engine, recipe = open_engine(name)
+    engine, recipe = open_engine(name, silo)
+    if silo is None and (own := own_engines(name)):
+        _tell(
+            Note(
+                f"the silos of {name} merge in groups; this is the largest one's engine, --silo names {', '.join(own)}"
+            )
+        )
     direction = way(name, engine, direction_of(source, target))
     work = translator(engine, recipe, direction, beam)
     if input is None and output is None and not as_json and sys.stdin.isatty():
