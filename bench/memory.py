@@ -24,9 +24,11 @@ from torch import Tensor
 
 from fedmt.events import Event
 from fedmt.exchange.ledger import Ledger
+from fedmt.federation.checkpoint import State
 from fedmt.federation.coordinator import Coordinator
-from fedmt.federation.silo import FitOrder, FitResult, Silo, State
+from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess
+from fedmt.federation.work import FitOrder, FitResult
 from fedmt.recipe import Recipe
 
 MEBI = 1 << 20

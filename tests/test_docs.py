@@ -63,7 +63,8 @@ def test_recipes_in_documents_are_recipes(text: str) -> None:
 
 
 def test_the_readme_has_a_recipe_of_ones_own_files() -> None:
-    found = [reading.parse(text, "README.md") for _, text in blocks(ROOT / "README.md", "yaml")]
+    whole = [text for _, text in blocks(ROOT / "README.md", "yaml") if "silos:" in text]
+    found = [reading.parse(text, "README.md") for text in whole]
     assert any(isinstance(recipe.silos, list) for recipe in found)
 
 

@@ -24,7 +24,8 @@ from fedmt.engine.vocabulary import learn
 from fedmt.errors import CorpusError, EngineError
 from fedmt.events import Event, Note, Progress
 from fedmt.federation import checkpoint
-from fedmt.federation.silo import FitOrder, State
+from fedmt.federation.checkpoint import State
+from fedmt.federation.work import FitOrder
 from fedmt.learner import SiloLearner, encoded
 from fedmt.recipe import Recipe
 from fedmt.score.bootstrap import from_tensors

@@ -21,9 +21,11 @@ from fedmt import recipe
 from fedmt.engine import device
 from fedmt.events import Event, Trained
 from fedmt.exchange.ledger import Ledger
+from fedmt.federation.checkpoint import State
 from fedmt.federation.coordinator import Coordinator
-from fedmt.federation.silo import FitOrder, FitResult, Silo, State
+from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess
+from fedmt.federation.work import FitOrder, FitResult
 from overhead import engine
 
 

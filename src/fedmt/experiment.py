@@ -36,7 +36,8 @@ from fedmt.engine.vocabulary import learn
 from fedmt.errors import RecipeError, RunError
 from fedmt.events import Choice, Event, Listener, Note, Phase, Scored, Travelled, tell_all
 from fedmt.exchange.ledger import Ledger
-from fedmt.federation.coordinator import After, Base, Coordinator, Engines
+from fedmt.federation.coordinator import Coordinator
+from fedmt.federation.course import After, Base, Engines
 from fedmt.federation.groups import Grouping, group
 from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess

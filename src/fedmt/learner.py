@@ -21,7 +21,8 @@ from fedmt.engine.engine import Engine
 from fedmt.engine.trainer import Past, Report, Saved, Trainer, pace
 from fedmt.errors import CorpusError
 from fedmt.events import Listener, Note, Progress
-from fedmt.federation.silo import FitOrder, FitResult, State
+from fedmt.federation.checkpoint import State
+from fedmt.federation.work import FitOrder, FitResult
 from fedmt.place import Place, Side
 from fedmt.recipe import Recipe
 from fedmt.score.bootstrap import as_tensors, resample, seed_of

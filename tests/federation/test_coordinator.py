@@ -20,7 +20,7 @@ from fedmt.events import Dropped, Trained, Travelled
 from fedmt.exchange import codec
 from fedmt.exchange.ledger import Entry, Totals
 from fedmt.federation import checkpoint
-from fedmt.federation.coordinator import Engines
+from fedmt.federation.course import Engines
 from fedmt.federation.messages import Reply, Request, wire
 from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess, Transport

@@ -15,8 +15,10 @@ from torch import Tensor
 from fedmt.choices import CodecFp32
 from fedmt.errors import Diverged, EngineError
 from fedmt.exchange import codec
+from fedmt.federation.checkpoint import State
 from fedmt.federation.messages import Reply, Request, wire
-from fedmt.federation.silo import FitOrder, FitResult, Silo, State, because
+from fedmt.federation.silo import Silo
+from fedmt.federation.work import FitOrder, FitResult, because
 from fedmt.recipe import Recipe
 from tests.federation.toy import Arithmetic, Engine, Tensors, drawn, recipe, same, start
 

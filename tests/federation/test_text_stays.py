@@ -14,8 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedmt.federation.checkpoint import State
 from fedmt.federation.messages import Request
-from fedmt.federation.silo import FitOrder, FitResult, Silo, State
+from fedmt.federation.silo import Silo
+from fedmt.federation.work import FitOrder, FitResult
 from tests.federation.canaries import SENTENCES, WORDS, Tapped, found
 from tests.federation.toy import Arithmetic, Engine, Federation, recipe
 

@@ -13,10 +13,13 @@ from fedmt.choices import Selector
 from fedmt.events import Event
 from fedmt.exchange.ledger import Ledger
 from fedmt.exchange.selector import Scene, select
-from fedmt.federation.coordinator import Coordinator, Engines
+from fedmt.federation.checkpoint import State
+from fedmt.federation.coordinator import Coordinator
+from fedmt.federation.course import Engines
 from fedmt.federation.messages import Reply, Request
-from fedmt.federation.silo import FitOrder, FitResult, Silo, State
+from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess, Transport
+from fedmt.federation.work import FitOrder, FitResult
 from fedmt.place import Side
 from fedmt.recipe import Recipe
 

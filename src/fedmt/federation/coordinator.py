@@ -13,9 +13,9 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch import Tensor
 
@@ -30,91 +30,21 @@ from fedmt.exchange.update import Update, mismatch
 from fedmt.federation import checkpoint, replies
 from fedmt.federation.asking import Asking
 from fedmt.federation.checkpoint import Shelf, State, over, under
+from fedmt.federation.course import After, Base, Course, Engines, Grouper, Plan, Tally, Tensors
 from fedmt.federation.groups import Grouping
 from fedmt.federation.merge import Fold
 from fedmt.federation.messages import Number, Reply, Request
-from fedmt.federation.silo import BASE, FIT, GRADIENT, LOSS, SEND, score_step
 from fedmt.federation.thresholds import Thresholds, theta_of
 from fedmt.federation.transport import Transport
+from fedmt.federation.work import BASE, FIT, GRADIENT, LOSS, SEND, score_step
 from fedmt.place import Side
 from fedmt.recipe import Recipe
 
-__all__ = ["After", "Base", "Coordinator", "Engines", "Grouper"]
-
-Tensors: TypeAlias = Mapping[str, Tensor]
-Engines: TypeAlias = Mapping[str, Tensors]
-"""Of each silo, what is shared of its engine. Silos whose groups are the same have one and the same table."""
-After: TypeAlias = Callable[[int, Engines], None]
-Grouper: TypeAlias = Callable[[Mapping[str, Mapping[Side, Tensor]] | None], Grouping]
-"""Who merges with whom; given the silos' gradients where the method goes by them."""
+__all__ = ["Coordinator"]
 
 _COURSE = "course"
 # Beside tensors by name or `group/name`: no group is called so.
 _STATE = "@state"
-
-
-@dataclass(frozen=True)
-class Base:
-    """What silos need of the engine besides what is shared: its tensors, or none where each has them by a name."""
-
-    tensors: Tensors
-    digest: int
-
-
-@dataclass(frozen=True)
-class _Course:
-    """Where a model's training stands after `round` whole rounds.
-
-    `tensors` go by their names in the groups. `losses[r]` is the dev loss of the engine after r rounds; silos measure
-    it as they receive it, so the last engine's is known a round later. `known` are the silos that hold an engine to
-    which a part can be sent, `based` those that hold the base. `state` is what methods must remember: the round before,
-    masks, a threshold's network.
-    """
-
-    tensors: Tensors
-    grouping: Grouping | None = None
-    round: int = 0
-    known: tuple[str, ...] = ()
-    based: tuple[str, ...] = ()
-    losses: tuple[float | None, ...] = ()
-    state: State = State()  # noqa: RUF009
-
-    def best(self) -> int | None:
-        known = [round for round, loss in enumerate(self.losses) if loss is not None]
-        return min(known, key=lambda round: (self.losses[round], round)) if known else None
-
-    def stale(self, patience: int | None) -> bool:
-        best = self.best()
-        return patience is not None and best is not None and len(self.losses) - 1 - best >= patience
-
-
-@dataclass(frozen=True)
-class _Plan:
-    model: str
-    silos: Sequence[str]
-    rounds: int
-    epochs: int
-    personal: bool
-    like: Tensors
-    base: Base | None
-
-
-@dataclass
-class _Tally:
-    """The dev losses of one exchange, weighed as the merge weighs."""
-
-    sum: float = 0.0
-    weight: float = 0.0
-    silos: list[str] = field(default_factory=list)
-
-    def add(self, silo: str, update: Update) -> None:
-        self.silos.append(silo)
-        if (loss := update.metrics.get("dev_loss")) is not None:
-            self.sum += update.weight * (loss if math.isfinite(loss) else math.inf)
-            self.weight += update.weight
-
-    def loss(self) -> float | None:
-        return self.sum / self.weight if self.weight else None
 
 
 class Coordinator:
@@ -160,7 +90,7 @@ class Coordinator:
         `start` is what is shared of an engine; `base` the rest, where there is one. `after` is called with each whole
         round and its engines once they are written down; when a run is resumed, again with the last of them.
         """
-        plan = _Plan(model, silos, rounds, epochs, personal, start, base)
+        plan = Plan(model, silos, rounds, epochs, personal, start, base)
         train = self._recipe.train
         shelf = self._shelf(model)
         course = self._resume(shelf, plan) or self._begin(shelf, plan)
@@ -214,14 +144,14 @@ class Coordinator:
 
     # ── one round ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _one_round(self, plan: _Plan, course: _Course) -> _Course:
+    def _one_round(self, plan: Plan, course: Course) -> Course:
         recipe, round, begun = self._recipe, course.round + 1, time.monotonic()
         self._ledger.forget()
         course = self._bring_base(plan, course)
         thresholds = self._thresholds(plan, course)
         theta = None if thresholds else theta_of(recipe.selector.up, recipe.seed, round)
         requests, counts, state = self._push(plan, course, theta)
-        fold, tally, told = Fold(), _Tally(), set[str]()
+        fold, tally, told = Fold(), Tally(), set[str]()
         spending: dict[str, dict[str, float]] = {}
         sent, merging = [0, 0], [0.0]
 
@@ -284,7 +214,7 @@ class Coordinator:
         )
 
     def _push(
-        self, plan: _Plan, course: _Course, theta: float | None
+        self, plan: Plan, course: Course, theta: float | None
     ) -> tuple[list[Request], dict[str, tuple[int, int]], State]:
         """The requests of a round. All who are sent the same share one payload; the selector's new state goes along."""
         recipe, round, down = self._recipe, course.round + 1, self._recipe.selector.down
@@ -324,7 +254,7 @@ class Coordinator:
             requests.append(self._request(plan, round, FIT, silo, payload, plan.epochs, numbers))
         return requests, counts, State(remembered)
 
-    def _thresholds(self, plan: _Plan, course: _Course) -> Thresholds | None:
+    def _thresholds(self, plan: Plan, course: Course) -> Thresholds | None:
         """Where a threshold is learned, what it has learned so far."""
         up = self._recipe.selector.up
         if plan.personal or not (isinstance(up, SelectMetaSend) and isinstance(up.theta, ThetaLearned)):
@@ -333,7 +263,7 @@ class Coordinator:
         sizes = [tensor.numel() for tensor in plan.like.values()]
         return Thresholds(up, self._recipe.merge.missing, sizes, keys, self._recipe.seed, course.state)
 
-    def _last_loss(self, plan: _Plan, course: _Course) -> _Course:
+    def _last_loss(self, plan: Plan, course: Course) -> Course:
         """The dev loss of the last round's engine, which no further round will measure."""
         engines = self._engines(plan, course)
         payloads = _once(lambda tensors: codec.encode(tensors, self._recipe.codec), [*engines.values()])
@@ -341,7 +271,7 @@ class Coordinator:
             self._request(plan, course.round, LOSS, silo, payload, 0)
             for silo, payload in zip(engines, payloads, strict=True)
         ]
-        tally = _Tally()
+        tally = Tally()
         read = self._read_nothing
         counts = {silo: _count(engine) for silo, engine in engines.items()}
         self._ledger.forget()
@@ -354,10 +284,10 @@ class Coordinator:
 
     # ── before the first ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _begin(self, shelf: Shelf, plan: _Plan) -> _Course:
+    def _begin(self, shelf: Shelf, plan: Plan) -> Course:
         # In one process these may be the resident engine's own, which silos will train.
         start = {name: tensor.detach().clone() for name, tensor in plan.like.items()}
-        course = _Course(start)
+        course = Course(start)
         if self._grouper is None:
             return course
         self._ledger.forget()
@@ -372,7 +302,7 @@ class Coordinator:
         self._commit(shelf, plan.model, course)
         return course
 
-    def _bring_base(self, plan: _Plan, course: _Course) -> _Course:
+    def _bring_base(self, plan: Plan, course: Course) -> Course:
         """What silos lack of the engine, once; or only its digest, where each has it."""
         lacking = [silo for silo in plan.silos if silo not in course.based]
         if plan.base is None or not lacking:
@@ -388,7 +318,7 @@ class Coordinator:
         self._exchange(requests, counts, replies.check_refusal, take, lambda _: (0, 0), len(lacking))
         return replace(course, based=(*course.based, *based))
 
-    def _gradients(self, plan: _Plan, course: _Course) -> dict[str, Mapping[Side, Tensor]]:
+    def _gradients(self, plan: Plan, course: Course) -> dict[str, Mapping[Side, Tensor]]:
         payload = codec.encode(course.tensors, self._recipe.codec)
         groups = self._recipe.groups
         batches = (groups.batches or 0) if isinstance(groups, GroupsGradients) else 0
@@ -407,21 +337,21 @@ class Coordinator:
     def _side(self, name: str) -> Side:
         return self._sides.get(name, "shared")
 
-    def _key(self, course: _Course, silo: str) -> Callable[[str], str]:
+    def _key(self, course: Course, silo: str) -> Callable[[str], str]:
         """What the silo's tensors are called among the groups."""
         grouping = course.grouping
         if grouping is None:
             return lambda name: name
         return lambda name: grouping.key(silo, self._side(name), name)
 
-    def _together(self, course: _Course, silo: str) -> tuple[str, ...]:
+    def _together(self, course: Course, silo: str) -> tuple[str, ...]:
         return () if course.grouping is None else course.grouping.together(silo)
 
-    def _engine(self, plan: _Plan, course: _Course, silo: str) -> dict[str, Tensor]:
+    def _engine(self, plan: Plan, course: Course, silo: str) -> dict[str, Tensor]:
         key = self._key(course, silo)
         return {name: course.tensors[key(name)] for name in plan.like}
 
-    def _engines(self, plan: _Plan, course: _Course) -> Engines:
+    def _engines(self, plan: Plan, course: Course) -> Engines:
         found: dict[tuple[str, ...], Tensors] = {}
         for silo in plan.silos:
             found.setdefault(self._together(course, silo), self._engine(plan, course, silo))
@@ -467,7 +397,7 @@ class Coordinator:
 
     def _request(
         self,
-        plan: _Plan,
+        plan: Plan,
         round: int,
         step: str,
         silo: str,
@@ -486,7 +416,7 @@ class Coordinator:
 
     # ── durability ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _resume(self, shelf: Shelf, plan: _Plan) -> _Course | None:
+    def _resume(self, shelf: Shelf, plan: Plan) -> Course | None:
         state = shelf.get(_COURSE)
         if state is None:
             return None
@@ -496,7 +426,7 @@ class Coordinator:
         tensors = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(f"{_STATE}/")}
         grouping = None if numbers["grouping"] is None else Grouping.from_numbers(numbers["grouping"])
         kept = State(under(_STATE, state.tensors), numbers["state"])
-        course = _Course(
+        course = Course(
             tensors,
             grouping,
             numbers["round"],
@@ -511,7 +441,7 @@ class Coordinator:
         self._ledger.settle(numbers["ledger"])
         return course
 
-    def _commit(self, shelf: Shelf, model: str, course: _Course) -> None:
+    def _commit(self, shelf: Shelf, model: str, course: Course) -> None:
         sealed = self._ledger.seal()
         numbers = {
             "run": self._run,

@@ -17,7 +17,7 @@ from fedmt.exchange import codec
 from fedmt.exchange.update import Update, change, mismatch, unfinite
 from fedmt.federation.merge import weight
 from fedmt.federation.messages import Reply
-from fedmt.federation.silo import SPENT, because, is_statistic
+from fedmt.federation.work import SPENT, because, is_statistic
 from fedmt.place import Side
 from fedmt.recipe import Recipe
 

@@ -16,10 +16,9 @@ import shutil
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import quote
 
 import torch
@@ -32,127 +31,26 @@ from fedmt.exchange.metasend import deviations, scaled
 from fedmt.exchange.selector import Scene, needs, select, whole
 from fedmt.exchange.update import mismatch
 from fedmt.federation.checkpoint import Shelf, State, over, shelf, under
-from fedmt.federation.messages import Number, Reply, Request, is_identifier
-from fedmt.place import Side
+from fedmt.federation.messages import Number, Reply, Request
+from fedmt.federation.work import (
+    BASE,
+    FIT,
+    GRADIENT,
+    LOSS,
+    SEND,
+    SETS,
+    FitOrder,
+    FitResult,
+    Learner,
+    is_statistic,
+    score_step,
+)
 from fedmt.recipe import Recipe
 
-__all__ = [
-    "BASE",
-    "FIT",
-    "GRADIENT",
-    "LOSS",
-    "SEND",
-    "SPENT",
-    "FitOrder",
-    "FitResult",
-    "Learner",
-    "Silo",
-    "State",
-    "because",
-    "is_statistic",
-    "score_step",
-]
+__all__ = ["Silo"]
 
-BASE = "base"
-GRADIENT = "gradient"
-FIT = "fit"
-SEND = "send"
-LOSS = "loss"
-SPENT = ("choose", "encode", "judge")
-_SETS = ("dev", "test")
-_STATISTICS = (torch.float64, torch.float32, torch.int64, torch.int32)
-
-_REASONS = {
-    "over": "it has already finished a later round",
-    "beyond": "the run has no such round",
-    "other": "it has already done this round from other tensors or settings",
-    "step": "it knows no such step",
-    "payload": "it could not read the tensors it was sent",
-    "mismatch": "the tensors it was sent are not those of its engine",
-    "statistics": "its statistics are not numbers under short names",
-    "missing": "it lacks the tensors that were not sent",
-    "base": "the engine that it has is not the one the federation begins from",
-    "untrained": "it has not trained in this round",
-    "diverged": "its training diverged; lower the highest learning rate, train.peak or train.public_peak",
-    "disk": "its disk is full, or its folder cannot be written",
-}
 # What may go wrong with a disk; any other error of the system is a failure like others.
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
-
-
-def because(refused: str) -> str:
-    """A refusal's identifier as a clause."""
-    kind, _, name = refused.partition(":")
-    return f"it failed with {name}" if kind == "failed" else _REASONS.get(kind, refused)
-
-
-def score_step(set: str) -> str:
-    return f"score:{set}"
-
-
-@dataclass(frozen=True)
-class FitOrder:
-    """What a silo is asked to train. `seed` is already this silo's and this round's own."""
-
-    model: str
-    round: int
-    rounds: int
-    epochs: int
-    seed: int
-    personal: bool = False
-
-
-@dataclass(frozen=True)
-class FitResult:
-    """Losses are per target token, in nats; `dev_loss` is the received engine's, before training (None: no dev set)."""
-
-    train_loss: float
-    dev_loss: float | None
-    tokens: int
-    steps: int
-    seconds: float
-
-
-class Learner(Protocol):
-    """One silo's text bound to the one resident engine."""
-
-    @property
-    def samples(self) -> int:
-        """Training pairs."""
-
-    def tensors(self) -> Mapping[str, Tensor]:
-        """The live tensors of the resident engine that this silo works on: all that it trains or shares."""
-
-    def shared(self) -> Sequence[str]:
-        """The names of those that travel, in order; the others stay."""
-
-    def side(self, name: str) -> Side:
-        """Where a tensor stands."""
-
-    def base(self, tensors: Mapping[str, Tensor], digest: int) -> bool:
-        """Take over the rest of the engine, or, where nothing is sent, say whether it is that of this digest."""
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy these into the resident engine, in place; those not named stay as they are."""
-
-    def fit(self, order: FitOrder, state: State | None, keep: Callable[[State], None]) -> tuple[FitResult, State]:
-        """Train the resident engine, which holds what the coordinator sent.
-
-        `state` is what this model's last fit here ended with (None: first fit, or a fresh optimiser), or what a killed
-        fit of this very order gave to `keep`: then it holds the weights too, and training goes on from there to the
-        same end. A long fit gives `keep` such a state now and then. Tensors of a state may be live: they are written
-        down before `keep` returns, and before anyone else's fit begins.
-        """
-
-    def judge(self, batches: int, seed: int, slope: bool) -> tuple[float | None, Mapping[str, Tensor]]:
-        """The loss of the resident engine on so many batches of the dev set (none: no dev set), and, if asked for, its
-        gradient by the shared tensors."""
-
-    def gradient(self, batches: int | None) -> Mapping[Side, Tensor]:
-        """The mean gradient of the training loss by the layer norms of each side, as one vector of length 1."""
-
-    def score(self, model: str, set: str) -> Mapping[str, Tensor]:
-        """Statistics of the resident engine on the set `dev` or `test`: numbers, never sentences."""
 
 
 class Silo:
@@ -178,7 +76,7 @@ class Silo:
                 return self._base(request)
             if request.step == GRADIENT:
                 return self._gradient(request)
-            for name in _SETS:
+            for name in SETS:
                 if request.step == score_step(name):
                     return self._score(request, name)
             return _reply(request, refused="step")
@@ -463,11 +361,6 @@ def _refusal(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in _DISK:
         return "disk"
     return "failed:" + re.sub(r"[^A-Za-z0-9_]", "", type(error).__name__)
-
-
-def is_statistic(name: str, tensor: Tensor) -> bool:
-    """Names are narrow and values wide, so that neither can carry a sentence unseen."""
-    return is_identifier(name) and tensor.dtype in _STATISTICS
 
 
 def _order(request: Request) -> FitOrder:
