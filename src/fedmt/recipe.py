@@ -194,13 +194,13 @@ class ToySilos(Frozen):
     families: Annotated[int, Field(ge=1, le=8)] = Field(
         1, description="of languages; 1: all silos speak one language, else each its own"
     )
-    directions: Literal["to-pivot", "from-pivot", "both", "many"] = Field(
+    directions: Literal["to-pivot", "from-pivot", "both", "many", "ring"] = Field(
         "to-pivot",
         description="into one common language, out of it, each language both ways, or from family to family, where "
-        "families use the same words for different things",
+        "families use the same words for different things: from each to several (many), or to the next (ring)",
     )
     domains: Annotated[int, Field(ge=1, le=64)] | None = Field(
-        None, description="shared out among the silos; none: each silo its own, or with `many` one for all"
+        None, description="shared out among the silos; none: each silo its own, or with `many` and `ring` one for all"
     )
     seed: int = Field(0, description="of the languages and the text")
     share: Kept = 1.0
@@ -210,8 +210,8 @@ class ToySilos(Frozen):
 
     @model_validator(mode="after")
     def _several_families(self) -> ToySilos:
-        if self.directions == "many" and self.families == 1:
-            raise ValueError("families: `directions: many` goes from family to family; allowed: 2 to 8")
+        if self.directions in ("many", "ring") and self.families == 1:
+            raise ValueError(f"families: `directions: {self.directions}` goes from family to family; allowed: 2 to 8")
         return self
 
     @model_validator(mode="after")

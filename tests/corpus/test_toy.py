@@ -211,6 +211,7 @@ def test_the_toys_of_earlier_versions_are_the_same_to_the_letter() -> None:
         ("from-pivot", ["qtz-qaa", "qtz-qab", "qtz-qac", "qtz-qad"]),
         ("both", ["qaa-qtz", "qtz-qaa", "qab-qtz", "qtz-qab"]),
         ("many", ["qaa-qab", "qab-qaa", "qac-qad", "qad-qac"]),
+        ("ring", ["qaa-qab", "qab-qaa", "qac-qad", "qad-qac"]),
     ],
 )
 def test_silos_go_into_the_pivot_out_of_it_or_from_family_to_family(directions: Any, expected: list[str]) -> None:
@@ -250,6 +251,16 @@ def test_from_family_to_family_sources_and_targets_group_otherwise(families: int
         assert len({pair for pair in ends if pair[0] == "family-1"}) > 1
     codes = Counter(code for direction in toy.directions(plan) for code in direction)
     assert max(codes.values()) <= 2, "each language is a source at one silo and a target at one"
+
+
+@given(st.integers(2, 8), st.integers(2, 64))
+def test_in_a_ring_who_shares_the_source_family_shares_the_target_family(families: int, silos: int) -> None:
+    plan = of(silos, families, 10, directions="ring")
+    ends = {
+        (toy.family(plan, direction.source), toy.family(plan, direction.target)) for direction in toy.directions(plan)
+    }
+    assert len(ends) == len({source for source, _ in ends}) == len({target for _, target in ends})
+    assert all(source != target for source, target in ends)
 
 
 def test_families_are_told_by_the_codes_of_their_languages() -> None:

@@ -9,11 +9,12 @@ vowel harmony) and to make the pivot's verb agree with its subject, which the so
 Each silo has a domain: words that are frequent there, and rare elsewhere and in the public text. Grammar and everyday
 words are common to all, so federation has something to share, and a silo something that only it knows.
 
-With `directions: many` each silo translates from one family into another, without a pivot, and families are in each
-other's way: all draw their words and suffixes from one stock and mean different things by them, as English `gift` is
-German for poison, and no two share all of word order, adpositions and agreement. What is right for one family is then
-wrong for another, while cousins keep most words and all of the grammar; and all silos speak of one domain unless
-`domains` says otherwise, so that only their languages tell them apart.
+With `directions: many` each silo translates from one family into another, without a pivot (with `ring` always from a
+family to the next), and families are in each other's way: all draw their words and suffixes from one stock and mean
+different things by them, as English `gift` is German for poison, and no two share all of word order, adpositions and
+agreement. What is right for one family is then wrong for another, while cousins keep most words and all of the
+grammar; and all silos speak of one domain unless `domains` says otherwise, so that only their languages tell them
+apart.
 
 Languages have the codes that ISO 639 leaves to private use, `qaa` to `qtz`; the last is the pivot. Everything follows
 from the settings: the same settings give the same sentences on every machine.
@@ -140,7 +141,7 @@ def pivot(settings: recipe.ToySilos) -> Language:
 
 def language(settings: recipe.ToySilos, family: int, member: int) -> Language:
     """The member 0 speaks as the family once did; each other has moved some consonants round a ring."""
-    if settings.directions == "many":
+    if settings.directions in _ACROSS:
         return _of_one_stock(settings, family, member)
     rng = random.Random(f"{settings.seed}/family/{family}")
     orders: tuple[Order, ...] = ("SOV", "VSO", "SVO")
@@ -286,6 +287,8 @@ def _draw(source: Language, target: Language, speaker: _Speaker, pairs: int) -> 
     return list(found.values())
 
 
+# Directions without a pivot.
+_ACROSS = ("many", "ring")
 # Family and member of a language.
 _Seat: TypeAlias = tuple[int, int]
 _PIVOT: _Seat = (-1, 0)
@@ -293,8 +296,9 @@ _PIVOT: _Seat = (-1, 0)
 
 def _ends(settings: recipe.ToySilos) -> list[tuple[_Seat, _Seat]]:
     """What each silo translates from and into."""
-    if settings.directions == "many":
-        return [_across(settings.families, silo) for silo in range(settings.silos)]
+    if settings.directions in _ACROSS:
+        ring = settings.directions == "ring"
+        return [_across(settings.families, silo, ring) for silo in range(settings.silos)]
     ends = []
     for silo in range(settings.silos):
         # In `both`, two silos share a language and go opposite ways.
@@ -306,11 +310,11 @@ def _ends(settings: recipe.ToySilos) -> list[tuple[_Seat, _Seat]]:
     return ends
 
 
-def _across(families: int, silo: int) -> tuple[_Seat, _Seat]:
+def _across(families: int, silo: int, ring: bool) -> tuple[_Seat, _Seat]:
     """In each row of as many silos as there are families, every family is once a source and once a target; the next
-    row goes from each family to another one, in languages of its own."""
+    row goes from each family to another one (in a ring to the same one again), in languages of its own."""
     row, source = divmod(silo, families)
-    return (source, row), ((source + 1 + row % (families - 1)) % families, row)
+    return (source, row), ((source + 1 + (0 if ring else row % (families - 1))) % families, row)
 
 
 def _direction(settings: recipe.ToySilos, ends: tuple[_Seat, _Seat]) -> Direction:
@@ -333,7 +337,7 @@ def names(settings: recipe.ToySilos) -> list[str]:
 
 
 def _domains(settings: recipe.ToySilos) -> int:
-    return settings.domains or (1 if settings.directions == "many" else settings.silos)
+    return settings.domains or (1 if settings.directions in _ACROSS else settings.silos)
 
 
 def texts(settings: recipe.ToySilos, split: recipe.Split | None = None) -> list[Text]:
