@@ -119,7 +119,7 @@ class _Run:
         names = [text.name for text in self.text.silos]
         baselines = recipe.baselines
         if "public" in baselines:
-            self._score("public", dict.fromkeys(names, start), travels=True)
+            self._score("public", dict.fromkeys(names, start), travels=not self._named)
         public = self._extend(start)
         # A few tensors, new or not, of an engine that is past its first steps.
         past = past if self._trains_all() else None
