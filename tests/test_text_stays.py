@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,30 @@ def write(folder: Path, name: str, count: int, seed: int, private: bool) -> str:
     return str(folder / name)
 
 
-def test_no_byte_of_a_real_run_holds_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+WAYS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "all": ({}, {"fit"}),
+    "adapters, a learned threshold, groups by gradients": (
+        {
+            "part": {"kind": "adapters", "width": 8},
+            "selector": {"up": {"kind": "metasend"}},
+            "groups": {"kind": "gradients", "count": 2},
+        },
+        {"base", "gradient", "fit", "send"},
+    ),
+    "single values, up and down": (
+        {
+            "selector": {"up": {"kind": "top_k"}, "down": {"kind": "top_k"}},
+            "train": {"public_epochs": 1, "keep": "best"},
+        },
+        {"fit", "loss"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("way", "asked"), WAYS.values(), ids=WAYS)
+def test_no_byte_of_a_real_run_holds_text(
+    way: dict[str, Any], asked: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def sets(name: str, private: bool) -> dict[str, str]:
         counts = {"train": 120, "dev": 20, "test": 20}
         paths = {
@@ -90,6 +114,7 @@ def test_no_byte_of_a_real_run_holds_text(tmp_path: Path, monkeypatch: pytest.Mo
             "rounds": 2,
             "baselines": ["public"],
             "score": {"resamples": 20},
+            **way,
         }
     )
     taps: list[Tapped] = []
@@ -104,7 +129,7 @@ def test_no_byte_of_a_real_run_holds_text(tmp_path: Path, monkeypatch: pytest.Mo
     assert found((tmp_path / "clinic-train.tsv").read_bytes())
     tape = [message for tap in taps for message in tap.tape]
     steps = [unwire(message) for message in tape]
-    assert {step.step for step in steps} == {"fit", "score:test"}
+    assert {step.step for step in steps} == {*asked, "score:test"}
     assert all(step.refused is None for step in steps if isinstance(step, Reply))
     for message in tape:
         assert found(message) is None
