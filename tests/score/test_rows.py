@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedmt.errors import RunError
+from fedmt.report import views
 from fedmt.score.bootstrap import resample, seed_of
 from fedmt.score.rows import MACRO, Bytes, Measured, Results, collect, family, order, read_measured, write_measured
 from fedmt.score.statistics import measure
@@ -73,6 +74,18 @@ def test_an_alone_engine_counts_in_the_average_on_its_own_silo_only(sent: dict[t
     assert average is not None
     own = [sent[f"alone:{silo}", silo].statistics.scores().bleu for silo in SIZES]
     assert average.bleu == pytest.approx(sum(own) / 2)
+
+
+def test_what_each_has_after_all_is_compared_with_what_it_had_alone(sent: dict[tuple[str, str], Measured]) -> None:
+    own = {(f"personal:{silo}", silo): measured(silo, n, 0.9) for silo, n in SIZES.items()}
+    results = collect({**sent, **own}, DIRECTIONS)
+    gain = results.difference("personal", "alone", MACRO)
+    assert gain is not None
+    assert gain.delta > 0
+    assert gain.p < 0.05
+    table = views.scores(results)
+    assert [column.title for column in table.columns if "Δ" in column.title][-1] == "Δ personal"
+    assert "Δ personal is personal minus alone" in table.notes[0]
 
 
 def test_models_are_compared_with_the_named_baseline_and_federated_with_alone(

@@ -27,7 +27,7 @@ def subject(results: Results) -> str:
 def headline(results: Results, folder: RunFolder) -> list[str]:
     """What happened, in sentences for someone who has a minute."""
     main, against = subject(results), results.against
-    after, before, alone = (results.average(name) for name in (main, against, "alone"))
+    after, before, alone, own = (results.average(name) for name in (main, against, "alone", "personal"))
     told = []
     if after is not None and before is not None and main != against:
         verb = "raised" if after.bleu > before.bleu else "lowered"
@@ -39,6 +39,7 @@ def headline(results: Results, folder: RunFolder) -> list[str]:
         who = "Training together" if main == "federated" else f"The {main} engine"
         line = f"{who} {verb} from {number(before.bleu)} to {number(after.bleu)} BLEU"
         if alone is not None and main == "federated" and against != "alone":
+            line += f", and to {number(own.bleu)} once each silo had trained on" if own is not None else ""
             line += f", where each silo alone reaches {number(alone.bleu)}"
         told.append(line + ".")
     elif after is not None:
@@ -68,6 +69,9 @@ def scores(
     """Every family of models on every silo, and on average; the difference that training together made; bytes."""
     names, main = results.families, subject(results)
     rivals = [name for name in dict.fromkeys((results.against, "alone")) if name in names and name != main]
+    gains = [(main, rival, f"Δ {rival}") for rival in rivals]
+    if {"personal", "alone"} <= set(names) and main != "personal":
+        gains.append(("personal", "alone", "Δ personal"))
     facts = {silo.name: silo for silo in about.silos} if about else {}
     spent = _by_silo(entries, main)
     directions = {row.silo: row.direction for row in results.rows}
@@ -78,7 +82,7 @@ def scores(
     for metric in metrics:
         title = TITLES[metric] if len(metrics) > 1 else ""
         columns += [Column(name, title, swatch=name) for name in names]
-        columns += [Column(f"Δ {rival}", title) for rival in rivals]
+        columns += [Column(told, title) for _, _, told in gains]
     columns += [Column("bytes")] if spent else []
 
     rows = []
@@ -87,7 +91,7 @@ def scores(
         row += [Cell(count(facts[silo].train)) if silo in facts else Cell()] if facts else []
         for metric in metrics:
             row += _scores([results.row(name, silo) for name in names], names, metric)
-            row += [_gain(results.difference(main, rival, silo, metric)) for rival in rivals]
+            row += [_gain(results.difference(one, rival, silo, metric)) for one, rival, _ in gains]
         row += [Cell(amount(_sum(spent[silo]))) if silo in spent else Cell()] if spent else []
         rows.append(row)
 
@@ -105,16 +109,17 @@ def scores(
             for metric in metrics:
                 row += _scores(averages, names, metric)
                 row += [
-                    _gain(results.difference(main, rival, MACRO, metric)) if kind == "macro" else Cell("")
-                    for rival in rivals
+                    _gain(results.difference(one, rival, MACRO, metric)) if kind == "macro" else Cell("")
+                    for one, rival, _ in gains
                 ]
             row += [Cell(amount(sum(travelled) / share))] if spent else []
             foot.append(row)
 
     notes = []
-    if rivals and results.resamples:
+    if gains and results.resamples:
+        other = "; Δ personal is personal minus alone" if len(gains) > len(rivals) else ""
         notes.append(
-            f"Δ is {main} minus the other; paired bootstrap, {count(results.resamples)} resamples: "
+            f"Δ is {main} minus the other{other}; paired bootstrap, {count(results.resamples)} resamples: "
             "* p < 0.05, ** p < 0.01."
         )
     return Table(TITLES[metrics[0]] if len(metrics) == 1 else "", columns, rows, foot, notes)

@@ -193,7 +193,8 @@ def collect(
 ) -> Results:
     """Rows, averages and differences from what silos sent, keyed by (model, silo).
 
-    Every family is compared with `against`, and the federated engine with what each silo has alone.
+    Every family is compared with `against`, and what training together gives (`federated`, `personal`) with what each
+    silo has alone.
     """
     models = sorted({model for model, _ in measured}, key=order)
     rows = [_row(model, silo, directions[silo], measured[model, silo]) for model, silo in _ordered(measured, models)]
@@ -201,8 +202,9 @@ def collect(
     differences: list[Difference] = []
     names = list(dict.fromkeys(family(model) for model in models))
     pairs = [(name, family(against)) for name in names if name != family(against)]
-    if "federated" in names and "alone" in names and ("federated", "alone") not in pairs:
-        pairs.append(("federated", "alone"))
+    for together in ("federated", "personal"):
+        if together in names and "alone" in names and (together, "alone") not in pairs:
+            pairs.append((together, "alone"))
     for name in names:
         averages += _averages(name, own(measured, name))
     for model, other in pairs:
