@@ -20,12 +20,12 @@ from fedmt.events import Dropped, Trained, Travelled
 from fedmt.exchange import codec
 from fedmt.exchange.ledger import Entry, Totals
 from fedmt.federation import checkpoint
-from fedmt.federation.course import Engines
+from fedmt.federation.course import Base, Engines
 from fedmt.federation.messages import Reply, Request, wire
 from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess, Transport
 from fedmt.recipe import Recipe
-from tests.federation.toy import Federation, Meddling, Tensors, bits, drawn, recipe, same, start
+from tests.federation.toy import DIGEST, Federation, Meddling, Tensors, bits, drawn, recipe, same, start
 
 FP32 = CodecFp32()
 
@@ -577,3 +577,46 @@ def test_a_line_of_the_ledger_reads_as_it_was_written(tmp_path: Path) -> None:
     assert down == Entry("federated", 1, "fit", "silo-0", "down", down.bytes, 9, 3)
     assert down.bytes % 4 == 0
     assert down.bytes > 36 < up.bytes
+
+
+# ── the base ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def based(federation: Federation, digest: int = DIGEST, rounds: int = 3) -> Engines:
+    train = federation.coordinator.train
+    return train("federated", start(), federation.names, rounds, 1, base=Base({}, digest))
+
+
+def test_the_base_is_brought_once(tmp_path: Path) -> None:
+    federation = Federation(tmp_path)
+    assert same(based(federation)["silo-0"], Federation(None).train())
+    steps = [(entry.step, entry.round) for entry in federation.ledger.entries() if entry.direction == "down"]
+    assert steps == [("base", 0)] * 3 + [("fit", round) for round in (1, 2, 3) for _ in range(3)]
+
+
+def test_silos_of_another_engine_are_not_trained_with(tmp_path: Path) -> None:
+    federation = Federation(tmp_path)
+    with pytest.raises(QuorumError, match=r"base: 0 of 3 silos answered.*not the one the federation begins from"):
+        based(federation, digest=8)
+    assert not any(learner.fits for learner in federation.learners)
+
+
+def test_who_did_not_get_the_base_is_brought_it_before_it_trains(tmp_path: Path) -> None:
+    lost: list[str] = []
+
+    def lose(replies: list[Reply]) -> list[Reply]:
+        kept = [reply for reply in replies if not (reply.step == "base" and reply.silo == "silo-1" and not lost)]
+        lost.extend(reply.silo for reply in replies if reply not in kept)
+        return kept
+
+    settings = recipe(failures={"quorum": 0.6})
+    federation = Federation(tmp_path, settings, transport=meddling(lose))
+    based(federation)
+    assert [[order.round for order in learner.fits] for learner in federation.learners] == [
+        [1, 2, 3],
+        [2, 3],
+        [1, 2, 3],
+    ]
+    strict = Federation(None, transport=meddling(lambda replies: replies[1:]))
+    with pytest.raises(QuorumError, match="base: 2 of 3"):
+        based(strict)

@@ -147,7 +147,9 @@ class Coordinator:
     def _one_round(self, plan: Plan, course: Course) -> Course:
         recipe, round, begun = self._recipe, course.round + 1, time.monotonic()
         self._ledger.forget()
-        course = self._bring_base(plan, course)
+        course, all_silos = self._bring_base(plan, course), len(plan.silos)
+        if plan.base is not None:
+            plan = replace(plan, silos=[silo for silo in plan.silos if silo in course.based])
         thresholds = self._thresholds(plan, course)
         theta = None if thresholds else theta_of(recipe.selector.up, recipe.seed, round)
         requests, counts, state = self._push(plan, course, theta)
@@ -181,7 +183,7 @@ class Coordinator:
             return update.parameters, len(update.tensors)
 
         if thresholds is None:
-            self._exchange(requests, counts, read, take, up)
+            self._exchange(requests, counts, read, take, up, all_silos)
         else:
 
             def read_losses(reply: Reply) -> replies.Judged:
@@ -189,11 +191,11 @@ class Coordinator:
                 tell(reply)
                 return judged
 
-            self._exchange(requests, counts, read_losses, thresholds.hear, lambda _: (0, 0))
+            self._exchange(requests, counts, read_losses, thresholds.hear, lambda _: (0, 0), all_silos)
             theta = thresholds.theta(round)
             numbers = {"theta": theta}
             requests = [Request(self._run, plan.model, round, SEND, silo, numbers=numbers) for silo in thresholds.heard]
-            self._exchange(requests, dict.fromkeys(thresholds.heard, (0, 0)), read, take, up, len(plan.silos))
+            self._exchange(requests, dict.fromkeys(thresholds.heard, (0, 0)), read, take, up, all_silos)
             learned = thresholds.state()
             state = State({**state.tensors, **learned.tensors}, {**state.numbers, **learned.numbers})
         if theta is not None:
@@ -232,7 +234,7 @@ class Coordinator:
                 now = self._engine(plan, course, silo)
                 update = Update(now)
                 if part:
-                    place = f"down{len(payloads)}"
+                    place = f"down-{zlib.crc32(repr(which[1]).encode()):08x}"
                     before = under("before", course.state.tensors)
                     scene = Scene(
                         now,
@@ -315,7 +317,8 @@ class Coordinator:
         requests = [Request(self._run, plan.model, 0, BASE, silo, payload, numbers) for silo in lacking]
         counts = dict.fromkeys(lacking, _count(tensors))
         take: Callable[[str, None], None] = lambda silo, _: based.append(silo)  # noqa: E731
-        self._exchange(requests, counts, replies.check_refusal, take, lambda _: (0, 0), len(lacking))
+        had = len(plan.silos) - len(lacking)
+        self._exchange(requests, counts, replies.check_refusal, take, lambda _: (0, 0), len(plan.silos), had)
         return replace(course, based=(*course.based, *based))
 
     def _gradients(self, plan: Plan, course: Course) -> dict[str, Mapping[Side, Tensor]]:
@@ -367,10 +370,11 @@ class Coordinator:
         take: Callable[[str, Any], None],
         up: Callable[[Any], tuple[int, int]],
         of: int | None = None,
+        had: int = 0,
     ) -> None:
         """Ask, give what was read to `take` in the requests' order, name who was dropped, and hold the quorum.
 
-        The quorum is one of `of` silos (none: of those asked).
+        The quorum is one of `of` silos (none: of those asked), of whom so many need not be asked.
         """
         failures = self._recipe.failures
         first = requests[0] if requests else None
@@ -388,7 +392,7 @@ class Coordinator:
         for silo, total in totals.items():
             self._listen(Travelled(first.model, silo, first.round, *_figures(total), first.step))
         need = max(1, math.ceil(failures.quorum * of - 1e-9))
-        if (have := len(requests) - len(asking.dropped)) < need:
+        if (have := had + len(requests) - len(asking.dropped)) < need:
             why = "; ".join(f"{silo}: {reason}" for silo, reason in asking.dropped.items())
             raise QuorumError(
                 f"{first.model}, round {first.round}, {first.step}: {have} of {of} silos answered, "
