@@ -49,7 +49,8 @@ PAPERS = {
         own={"rounds-10": ("rounds=16", "train.steps=6"), "rounds-50": ("rounds=32", "train.steps=3")},
     ),
     "liu2023": Setting(MANY, (), ("rounds=5", "train.peak=1e-3", "baselines=[]"), leave=("m2en-",)),
-    "chu2024": Setting(MANY, (), ("rounds=6", "train.peak=1e-3", "baselines=[]"), leave=("iid-",)),
+    # On the German silos, beside dynamic pulling: there the public engine is good enough to tell selectors apart.
+    "chu2024": Setting(GERMAN, ("public={source: pypi, name: homeassistant}",), ROUNDS, leave=("iid-",)),
 }
 
 
@@ -92,7 +93,7 @@ def public(out: Path, paper: str, setting: Setting, seed: int) -> Path:
 
 
 def public_command(paper: str, setting: Setting, seed: int) -> list[str]:
-    epochs = "train.public_epochs=6" if setting.silos == GERMAN else "train.public_epochs=4"
+    epochs = "train.public_epochs=6" if setting.silos == GERMAN else "train.public_epochs=14"
     changes = [f"silos={setting.silos}", *setting.public, "part={kind: all}", "rounds=0", "baselines=[]", epochs]
     return [f"{paper}/common", *changes, *SMALLER[:2], "train.steps=null", "train.peak=null", f"seed={seed}"]
 

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "report": {"corpus.pairs", "exchange", "score"},
     "learner": {"corpus", "engine", "federation", "score"},
     "experiment": {"learner", "corpus", "engine", "exchange", "federation", "score", "report"},
-    "cli": {"corpus", "engine", "exchange", "federation", "score", "report", "experiment"},
+    "cli": {"corpus", "engine", "exchange", "federation", "memory", "score", "report", "experiment"},
     "serve": {"corpus", "engine", "report"},
     "memory": {"corpus.pairs", "engine", "exchange"},
     "privacy": {"corpus.pairs", "engine", "exchange", "federation"},

@@ -38,6 +38,7 @@ __all__ = [
     "Engine",
     "FileSilo",
     "FilesSilos",
+    "Memory",
     "Pretrained",
     "Public",
     "PypiPublic",
@@ -324,6 +325,53 @@ class Failures(Frozen):
     largest_norm: Annotated[float, Field(gt=0)] | None = Field(
         None, description="of an update's change; above it: refused"
     )
+
+
+class Memory(Frozen):
+    """A datastore of all silos' text, asked while translating, in the place of rounds (FedNN, Du et al. 2023)."""
+
+    neighbours: Literal[1, 2, 4, 8, 16, 32, 64] = Field(
+        8, description="K, looked up for a token; how many of them count is learned, out of 0, 1, 2, 4, …, K"
+    )
+    lists: Annotated[int, Field(ge=1, le=1 << 24)] | None = Field(
+        None, description="coarse cells of the quantiser; none: by how much public text there is, at most 4096"
+    )
+    code_bytes: Annotated[int, Field(ge=1, le=64)] = Field(
+        32, description="of a record's code; the record has 5 or 6 bytes besides, of its list and its token"
+    )
+    projection: Literal["none", "pca", "opq"] = Field(
+        "pca", description="of the engine's states to fewer dimensions, before they are coded; opq takes far longer"
+    )
+    dimension: Annotated[int, Field(ge=1, le=4096)] | None = Field(
+        None, description="that they are projected to, a multiple of code_bytes; none: 4 for each byte of the code"
+    )
+    sample: Annotated[int, Field(ge=256)] = Field(
+        100_000, description="states of the public text that the quantiser is learned from"
+    )
+    temperature: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="that squared distances are divided by; none: learned on dev text"
+    )
+    probes: Annotated[int, Field(ge=1, le=4096)] | None = Field(
+        None, description="lists that are searched for a token; none: chosen on dev text, as few as will do"
+    )
+    most_probes: Annotated[int, Field(ge=1, le=4096)] = Field(64, description="of which `probes` are chosen")
+    gate: Share | None = Field(
+        0.98,
+        description="share of the tokens changed by looking up that a learned gate still looks up; none: all are",
+    )
+    prune: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        None,
+        description="silos leave out what the engine predicts by itself, as it does so many of its nearest "
+        "neighbours in the silo; none: nothing is left out",
+    )
+
+    @model_validator(mode="after")
+    def _a_dimension(self) -> Memory:
+        if self.dimension is not None and self.projection == "none":
+            raise ValueError("dimension: nothing is projected; allowed with `projection` of pca or opq")
+        if self.dimension is not None and self.dimension % self.code_bytes:
+            raise ValueError(f"dimension: {self.dimension} is no multiple of the {self.code_bytes} bytes of a code")
+        return self
 
 
 # Who trains or is shown beside the silos goes by these names.

@@ -40,7 +40,7 @@ def test_help_is_grouped_and_has_examples(call: Call) -> None:
     for group, commands in {
         "Train": "demo run",
         "Use": "translate score compare report",
-        "Prepare": "data recipe",
+        "Prepare": "data keys recipe",
     }.items():
         inside = done.out[done.out.index(f"─ {group} ─") :]
         inside = inside[: inside.index("╰")]
@@ -52,7 +52,7 @@ def test_help_is_grouped_and_has_examples(call: Call) -> None:
 @pytest.mark.parametrize(
     "command",
     ["demo", "run", "translate", "score", "compare", "report", "data", "data inspect", "data fetch", "data convert",
-     "data list",
+     "data list", "keys", "keys new", "keys fingerprint",
      "recipe", "recipe check", "recipe show", "recipe schema"],
 )  # fmt: skip
 def test_every_command_has_help(call: Call, command: str) -> None:

@@ -264,7 +264,7 @@ def described(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> Pat
         (lambda config: config["fedmt"]["layers"].update(encoder=3), "fedmt.controllers: are not where"),
         (lambda config: config["fedmt"]["layers"].pop("encoder"), "fedmt.layers: needs encoder and decoder"),
         (
-            lambda config: config["fedmt"]["part"].update(how="designated"),
+            lambda config: config["fedmt"]["part"].update(how="designated", initial="copy"),
             "fedmt: part.controllers: Value error, initial",
         ),
         (lambda config: config.pop("fedmt"), "has tensors of an extension, .*gate for one, that config.json"),

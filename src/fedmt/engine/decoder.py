@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from fedmt.engine.engine import Engine
 from fedmt.engine.steps import Steps, stepping
 from fedmt.events import Listener, Note
 
-__all__ = ["Hypothesis", "search", "translate"]
+__all__ = ["Hypothesis", "Mixer", "search", "translate"]
 
 # Where an engine has no table of positions; attention over more than this wants other means anyway.
 LONGEST_SOURCE = 1024
@@ -37,6 +38,16 @@ class Hypothesis:
     score: float
 
 
+class Mixer(Protocol):
+    """What has a say in the next token beside the engine: a memory."""
+
+    def __call__(self, hidden: Tensor, logits: Tensor, live: Tensor, /) -> Tensor:
+        """The log-probabilities to choose by, of each row: its last state, and the engine's own logits.
+
+        Rows that are not `live` are finished; what is said of them is not heard.
+        """
+
+
 def translate(
     engine: Engine,
     sentences: Sequence[str],
@@ -45,6 +56,7 @@ def translate(
     machine: Machine,
     on_progress: Callable[[int, int], None] | None = None,
     listen: Listener | None = None,
+    memory: Mixer | None = None,
 ) -> list[str]:
     """Translations in the order of the sentences; an empty sentence gives an empty one.
 
@@ -57,7 +69,9 @@ def translate(
     cut = [_cut(ids, longest, engine.vocabulary.eos) for ids in sources]
     if listen and (count := sum(len(ids) > longest for ids in sources)):
         listen(Note(f"{count} of {len(sentences)} sources are longer than the engine's {longest} tokens and were cut"))
-    found = search(engine, cut, engine.vocabulary.prefix(direction), settings, machine, on_progress=on_progress)
+    found = search(
+        engine, cut, engine.vocabulary.prefix(direction), settings, machine, on_progress=on_progress, memory=memory
+    )
     texts = [""] * len(sentences)
     decoded = engine.vocabulary.decode([hypothesis.ids for hypothesis in found])
     for index, text in zip(present, decoded, strict=True):
@@ -74,8 +88,12 @@ def search(
     cached: bool = True,
     scored: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
+    memory: Mixer | None = None,
 ) -> list[Hypothesis]:
-    """The best hypothesis for each source. Greedy search gives scores only when they are asked for."""
+    """The best hypothesis for each source. Greedy search gives scores only when they are asked for.
+
+    With a `memory`, tokens are chosen, and scored, by what it makes of the engine's logits.
+    """
     vocabulary, model = engine.vocabulary, engine.model
     model.to(machine.device)
     found: list[Hypothesis] = [Hypothesis([], 0.0)] * len(sources)
@@ -91,10 +109,11 @@ def search(
                 source[row, : len(sources[index])] = torch.tensor(sources[index])
             state = Steps(model, source.to(machine.device), vocabulary.pad, cached)
             first = torch.tensor([list(prefix)] * len(batch), device=machine.device)
+            eos, penalty = vocabulary.eos, settings.length_penalty
             if settings.beam == 1:
-                hypotheses = _greedy(state, first, steps, banned, vocabulary.eos, settings.length_penalty, scored)
+                hypotheses = _greedy(state, first, steps, banned, eos, penalty, scored, memory)
             else:
-                hypotheses = _beam(state, first, steps, banned, vocabulary.eos, settings.length_penalty, settings.beam)
+                hypotheses = _beam(state, first, steps, banned, eos, penalty, settings.beam, memory)
             for index, hypothesis in zip(batch, hypotheses, strict=True):
                 found[index] = hypothesis
             done += len(batch)
@@ -142,7 +161,14 @@ def _staying(live: Tensor) -> Tensor | None:
 
 
 def _greedy(
-    state: Steps, tokens: Tensor, steps: int, banned: list[int], eos: int, penalty: float, scored: bool
+    state: Steps,
+    tokens: Tensor,
+    steps: int,
+    banned: list[int],
+    eos: int,
+    penalty: float,
+    scored: bool,
+    memory: Mixer | None,
 ) -> list[Hypothesis]:
     forced = tokens.shape[1] - 1
     chosen = torch.full((len(tokens), steps), eos, device=tokens.device)
@@ -151,7 +177,9 @@ def _greedy(
     row = torch.arange(len(tokens), device=tokens.device)
     live = torch.ones(len(tokens), dtype=torch.bool, device=tokens.device)
     for number in range(steps):
-        _, logits = state.step(tokens)
+        hidden, logits = state.step(tokens)
+        if memory is not None:
+            logits = memory(hidden, logits, live)
         spread = logits.logsumexp(-1) if scored else None
         logits[:, banned] = -torch.inf
         best, token = logits.max(-1)
@@ -192,7 +220,14 @@ class _Finished:
 
 
 def _beam(
-    state: Steps, tokens: Tensor, steps: int, banned: list[int], eos: int, penalty: float, beams: int
+    state: Steps,
+    tokens: Tensor,
+    steps: int,
+    banned: list[int],
+    eos: int,
+    penalty: float,
+    beams: int,
+    memory: Mixer | None,
 ) -> list[Hypothesis]:
     count, forced, device = len(tokens), tokens.shape[1] - 1, tokens.device
     finished = [_Finished(beams) for _ in range(count)]
@@ -202,8 +237,9 @@ def _beam(
     live = torch.ones(count, dtype=torch.bool, device=device)
     for number in range(steps):
         length, width = forced + number + 1, total.shape[1]
-        _, logits = state.step(tokens)
-        log_probs = logits.log_softmax(-1)
+        hidden, logits = state.step(tokens)
+        rows = live.repeat_interleave(width)
+        log_probs = logits.log_softmax(-1) if memory is None else memory(hidden, logits, rows)
         log_probs[:, banned] = -torch.inf
         size = log_probs.shape[1]
         candidates = (total.flatten()[:, None] + log_probs).view(len(sentence), -1)

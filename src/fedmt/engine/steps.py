@@ -6,12 +6,15 @@ tokens are chosen. Two things are ours:
 - The attention of one new token is two plain batched products. Fused kernels gain nothing there, and on CPU in bf16
   they cost several times as much; keys and values are therefore kept in fp32 on a CPU.
 - Beams of one sentence stand as several queries before the same keys of the source, which are kept once a sentence.
+
+`forced` reads given translations in the place of choosing them: the states that a step would have had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,9 +23,11 @@ from transformers import AttentionInterface, EncoderDecoderCache, PreTrainedMode
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from fedmt.corpus.batches import Examples, batches
 from fedmt.engine.device import Machine
+from fedmt.engine.engine import Engine
 
-__all__ = ["Steps", "scaled", "stepping"]
+__all__ = ["States", "Steps", "forced", "logits_of", "scaled", "stepping"]
 
 # Keys grow by so many places at a time, so that a step writes one place instead of copying all.
 ROOM = 16
@@ -77,13 +82,64 @@ class Steps:
                 _select(self._cache.cross_attention_cache, sentences)
 
 
+@dataclass(frozen=True)
+class States:
+    """The decoder's last states, each before one token of the target, and those tokens."""
+
+    hidden: Tensor
+    tokens: Tensor
+
+
+def forced(
+    engine: Engine, examples: Examples, machine: Machine, batch_tokens: int, prefix: int = 1
+) -> Iterator[States]:
+    """The states before each token of these targets, batch by batch: what `Steps.step` gives if it is fed them.
+
+    A state is what goes into the output layer, as `step` gives it. `prefix` is how many first tokens the decoder is
+    forced to begin with (`Vocabulary.prefix`): nobody chooses the one that it reads first nor a language's code behind
+    it, so neither has a state here. The end of a sentence has one. No two batches stand in memory at once.
+    """
+    model, pad, start = engine.model, engine.vocabulary.pad, engine.vocabulary.start
+    model.to(machine.device)
+    for _, _, batch in batches(examples, pad, batch_tokens, 0):
+        source, target = batch.source.to(machine.device), batch.target.to(machine.device)
+        first = torch.full_like(target[:, 0], start) if batch.start is None else batch.start.to(target.device)
+        shifted = torch.cat([first[:, None], target[:, :-1]], dim=1)
+        mask = source.ne(pad).long()
+        # Not around the loop: whoever takes a batch would go on in our modes.
+        with _quietly(model, machine):
+            encoded = model.get_encoder()(input_ids=source, attention_mask=mask).last_hidden_state
+            hidden = model.get_decoder()(
+                input_ids=shifted, encoder_hidden_states=encoded, encoder_attention_mask=mask, use_cache=False
+            ).last_hidden_state
+        real = target.ne(pad)
+        real[:, : prefix - 1] = False
+        yield States(hidden[real].float(), target[real])
+
+
+def logits_of(engine: Engine, hidden: Tensor) -> Tensor:
+    """What the engine's output layer makes of such states, in fp32."""
+    with torch.no_grad():
+        return _logits(engine.model, hidden)
+
+
 @contextmanager
 def stepping(model: PreTrainedModel, machine: Machine) -> Iterator[None]:
     """The model ready for `Steps`: no dropout, no gradients, our attention; as it was before when it is over."""
-    training, attention = model.training, model.config._attn_implementation
-    bf16 = machine.precision == "bf16"
-    model.eval()
+    attention = model.config._attn_implementation
     model.set_attn_implementation(ATTENTION)
+    try:
+        with _quietly(model, machine):
+            yield
+    finally:
+        model.set_attn_implementation(attention)
+
+
+@contextmanager
+def _quietly(model: PreTrainedModel, machine: Machine) -> Iterator[None]:
+    """No dropout, no gradients, in the machine's precision; the model is as it was before when it is over."""
+    training, bf16 = model.training, machine.precision == "bf16"
+    model.eval()
     try:
         # Autocast keeps its bf16 copies of the weights from step to step, but not in inference mode.
         with (
@@ -92,7 +148,6 @@ def stepping(model: PreTrainedModel, machine: Machine) -> Iterator[None]:
         ):
             yield
     finally:
-        model.set_attn_implementation(attention)
         model.train(training)
 
 
