@@ -34,13 +34,35 @@ class Setting:
     row: tuple[str, ...]
     leave: tuple[str, ...] = ()
     own: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    recipe: str | None = None
+    """The one recipe that all rows begin from, where rows are no recipes of a paper."""
 
 
 GERMAN = "{source: pypi, preset: german-english-8, limit: 300, names: [ticketing, localisation-desk, network-operations, learning-platform, mailing-lists]}"  # noqa: E501
 MANY = "{source: pypi, preset: many-to-many-12, limit: 150}"
 SMALLER = ("split.most_dev=40", "split.most_test=100", "train.batch_tokens=800", "score.cross=false")
 ROUNDS = ("rounds=8", "train.steps=12", "train.peak=1e-3", "baselines=[]")
+TOP = "{{kind: top_k, by: change, share: {0}}}"
+HALF, BOTH = "codec.kind=fp16", "selector={{up: {0}, down: {0}}}"
+DESIGNATED = "part={kind: controllers, how: designated, encoder: [1, 2], decoder: [1, 2]}"
 PAPERS = {
+    "bottom-line": Setting(
+        GERMAN,
+        ("public={source: pypi, name: homeassistant}",),
+        ROUNDS,
+        own={
+            "all": (),
+            "half": (HALF,),
+            "top-30": (HALF, BOTH.format(TOP.format(0.3))),
+            "top-10": (HALF, BOTH.format(TOP.format(0.1))),
+            "top-3": (HALF, BOTH.format(TOP.format(0.03))),
+            "controllers": (HALF, DESIGNATED),
+            "controllers-top": (HALF, DESIGNATED, BOTH.format(TOP.format(0.1))),
+            "adapters": (HALF, "part={kind: adapters, width: 64}"),
+            "adapters-fast": (HALF, "part={kind: adapters, width: 64}", "train.peak=3e-3"),
+        },
+        recipe="roosta2021/6e-6d-aa",
+    ),
     "roosta2021": Setting(GERMAN, ("public={source: pypi, name: homeassistant}",), ROUNDS),
     "passban2022": Setting(
         GERMAN,
@@ -64,7 +86,8 @@ def main() -> int:
     options = parser.parse_args()
     for paper in options.papers:
         setting = PAPERS[paper]
-        rows = [row for row in recipes(paper, setting) if not options.only or row in options.only]
+        every = recipes(paper, setting)
+        rows = [row for row in every if not options.only or row in options.only]
         publics = {seed: public(options.out, paper, setting, seed) for seed in options.seeds}
         commands = {
             (row, seed): command(paper, row, setting, publics[seed], seed) for row in rows for seed in options.seeds
@@ -74,12 +97,14 @@ def main() -> int:
             list(pool.map(once, folders, commands.values()))
         page = ROOT / "docs" / "results" / f"{paper}.md"
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text("\n".join(table(paper, rows, setting, options.out, options.seeds)) + "\n", encoding="utf-8")
+        page.write_text("\n".join(table(paper, every, setting, options.out, options.seeds)) + "\n", encoding="utf-8")
         print(f"wrote {page}")
     return 0
 
 
 def recipes(paper: str, setting: Setting) -> list[str]:
+    if setting.recipe is not None:
+        return list(setting.own)
     names = sorted(path.stem for path in (RECIPES / paper).glob("*.yaml"))
     return [name for name in names if "common" not in name and not name.startswith(setting.leave or ("\0",))]
 
@@ -95,12 +120,26 @@ def public(out: Path, paper: str, setting: Setting, seed: int) -> Path:
 def public_command(paper: str, setting: Setting, seed: int) -> list[str]:
     epochs = "train.public_epochs=6" if setting.silos == GERMAN else "train.public_epochs=14"
     changes = [f"silos={setting.silos}", *setting.public, "part={kind: all}", "rounds=0", "baselines=[]", epochs]
-    return [f"{paper}/common", *changes, *SMALLER[:2], "train.steps=null", "train.peak=null", f"seed={seed}"]
+    return [
+        setting.recipe or f"{paper}/common",
+        *changes,
+        *SMALLER[:2],
+        "train.steps=null",
+        "train.peak=null",
+        f"seed={seed}",
+    ]
 
 
 def command(paper: str, row: str, setting: Setting, engine: Path, seed: int) -> list[str]:
     changes = [f"silos={setting.silos}", f"engine={{pretrained: {engine}}}", "train.public_epochs=0"]
-    return [f"{paper}/{row}", *changes, *SMALLER, *setting.row, *setting.own.get(row, ()), f"seed={seed}"]
+    return [
+        setting.recipe or f"{paper}/{row}",
+        *changes,
+        *SMALLER,
+        *setting.row,
+        *setting.own.get(row, ()),
+        f"seed={seed}",
+    ]
 
 
 def once(folder: Path, settings: list[str]) -> None:
@@ -144,8 +183,9 @@ def table(paper: str, rows: list[str], setting: Setting, out: Path, seeds: list[
     ]
     lines += ["", f"    fedmt run {base} seed=SEED --out PUBLIC", "", "and each row by", ""]
     lines += [f"    fedmt run {shown} seed=SEED"]
-    for row, changes in setting.own.items():
-        lines += ["", f"but `{row}` with `{' '.join(changes)}`."]
+    if setting.own:
+        lines += ["", "with, besides:", ""]
+        lines += [f"    {row:16} {' '.join(map(quoted, changes))}".rstrip() for row, changes in setting.own.items()]
     if missing:
         lines += ["", f"Not run: {', '.join(f'`{row}`' for row in missing)}."]
     return lines
