@@ -22,13 +22,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmt.memory import keys, seal
+from fedmt.memory import keys, seal, sealed, shuffle
 
 STEPS = ("seal", "merge", "open")
 PAPER = 25_800_000
 
 
-def chunks(count: int, width: int) -> Iterator[seal.Rows]:
+def chunks(count: int, width: int) -> Iterator[sealed.Rows]:
     """Records made as they are asked for, since a silo's datastore need not be in memory either."""
     generator = np.random.default_rng(1)
     for start in range(0, count, 1 << 16):
@@ -56,7 +56,7 @@ def step(name: str, folder: Path, records: int, width: int, silos: int) -> dict[
         for silo, path in zip(members, files, strict=True):
             seal.seal(path, invitation, contents[silo], members[silo], chunks(records // silos, width))
     elif name == "merge":
-        seal.merge(files, folder / "merged")
+        shuffle.merge(files, folder / "merged")
     else:
         with seal.unseal(folder / "merged", private["silo0"], session, members) as opened:
             assert sum(map(len, opened)) == records // silos * silos
@@ -72,7 +72,7 @@ def measure(records: int, width: int, silos: int) -> dict[str, dict[str, float]]
         folder = Path(name)
         pairs = [keys.new(folder, f"silo{number}") for number in range(silos)]
         members = [keys.load_public(public) for _, public in pairs]
-        session = seal.Session.new("0" * 64, "bench", width)
+        session = sealed.Session.new("0" * 64, "bench", width)
         _, invitation = seal.invite(session, keys.load_private(pairs[0][0]), members)
         (folder / "invitation").write_bytes(invitation.encode())
         measured = {}

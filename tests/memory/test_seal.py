@@ -16,13 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmt.memory import keys, seal
+from fedmt.memory import keys, seal, sealed, seen, shuffle
 from fedmt.memory.keys import Private, Public
-from fedmt.memory.seal import Content, Invitation, Keystream, Rows, SealFault, Session
+from fedmt.memory.seal import Content, Invitation
+from fedmt.memory.sealed import Rows, SealFault, Session
+from fedmt.memory.shuffle import Keystream
 
 QUANTISER = hashlib.sha256(b"quantiser").hexdigest()
 WIDTH = 24
-OUT = WIDTH + seal.OVERHEAD
+OUT = WIDTH + sealed.OVERHEAD
 
 
 class Party:
@@ -94,7 +96,7 @@ def party() -> Party:
 @pytest.fixture
 def merged(party: Party, tmp_path: Path) -> Path:
     files = [party.seal(tmp_path / name, name, records(20, seed)) for seed, name in enumerate(party.private)]
-    seal.merge(files, tmp_path / "merged")
+    shuffle.merge(files, tmp_path / "merged")
     return tmp_path / "merged"
 
 
@@ -114,7 +116,7 @@ def test_sealed_merged_and_opened_is_a_permutation(
         array[: len(array) // 2, -5:] = 0  # ends in zeros, which no step may strip; and repeats are no replay
     files = [party.seal(folder / name, name, np.array_split(array, 3)) for name, array in sent.items()]
     chance.shuffle(files)
-    told = seal.merge(files, folder / "merged")
+    told = shuffle.merge(files, folder / "merged")
     assert told.count == sum(counts)
     for name in party.private:
         assert bag(party.open(folder / "merged", name)) == bag(*sent.values())
@@ -122,19 +124,19 @@ def test_sealed_merged_and_opened_is_a_permutation(
 
 
 def test_many_chunks_and_many_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seal, "_CHUNK", 100)
-    monkeypatch.setattr(seal, "_BUCKET", 128)
-    monkeypatch.setattr(seal, "_PART", 64)
+    monkeypatch.setattr(sealed, "CHUNK", 100)
+    monkeypatch.setattr(shuffle, "_BUCKET", 128)
+    monkeypatch.setattr(seen, "_PART", 64)
     party = Party("north", "south")
     sent = {name: records(count, count) for name, count in (("north", 1234), ("south", 777))}
     files = [party.seal(tmp_path / name, name, array) for name, array in sent.items()]
-    seal.merge(files, tmp_path / "merged")
+    shuffle.merge(files, tmp_path / "merged")
     opened = party.open(tmp_path / "merged", "south")
     assert bag(opened) == bag(*sent.values())
     header, body = take_apart(tmp_path / "north")
     again = put_together(tmp_path / "again", header, body[:-OUT] + body[:OUT])
     with pytest.raises(SealFault, match=r"again: record 1,233 is the same as record 0 of .*again: a replay"):
-        seal.merge([again, tmp_path / "south"], tmp_path / "no")
+        shuffle.merge([again, tmp_path / "south"], tmp_path / "no")
     assert party.fault(again, "north", ["north"]).reason == "duplicate"
 
 
@@ -146,16 +148,16 @@ def test_an_opened_file_may_be_read_again(party: Party, merged: Path) -> None:
 
 def test_every_order_is_alike_likely(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Four records over buckets of one: each of the 24 orders in about a 24th of the merges."""
-    monkeypatch.setattr(seal, "_BUCKET", 1)
+    monkeypatch.setattr(shuffle, "_BUCKET", 1)
     party, sent = Party("north"), records(4, 1)
     file = party.seal(tmp_path / "north", "north", sent)
     _, body = take_apart(file)
     rows = [bytes(body[start : start + OUT]) for start in range(0, len(body), OUT)]
     counts: collections.Counter[tuple[int, ...]] = collections.Counter()
     words = Keystream(bytes(32))
-    monkeypatch.setattr(seal, "write_bytes", lambda path, parts: path.write_bytes(b"".join(parts)))
+    monkeypatch.setattr(shuffle, "write_bytes", lambda path, parts: path.write_bytes(b"".join(parts)))
     for _ in range(1200):
-        seal.merge([file], tmp_path / "out", words=words)
+        shuffle.merge([file], tmp_path / "out", words=words)
         shuffled = take_apart(tmp_path / "out")[1]
         counts[tuple(rows.index(bytes(shuffled[start : start + OUT])) for start in range(0, len(body), OUT))] += 1
     assert len(counts) == 24
@@ -167,7 +169,7 @@ def test_a_merge_under_the_same_key_is_the_same_and_under_another_is_not(party: 
     file = party.seal(tmp_path / "north", "north", records(300, 1))
     outs = [tmp_path / str(number) for number in range(4)]
     for out, key in zip(outs, (bytes(32), bytes(32), b"k" * 32, None), strict=True):
-        seal.merge([file], out, words=Keystream(key))
+        shuffle.merge([file], out, words=Keystream(key))
     assert outs[0].read_bytes() == outs[1].read_bytes()
     assert len({out.read_bytes() for out in outs}) == 3
 
@@ -188,7 +190,7 @@ def test_every_record_takes_the_same_28_bytes_more(party: Party, tmp_path: Path,
 def test_nothing_in_a_merged_file_says_whose_a_record_is(party: Party, tmp_path: Path) -> None:
     sent = {name: party.seal(tmp_path / name, name, np.zeros((400, WIDTH), np.uint8)) for name in party.private}
     backwards = sorted(sent.values(), key=lambda path: str(take_apart(path)[0]["manifests"]), reverse=True)
-    seal.merge(backwards, tmp_path / "forth", words=Keystream(bytes(32)))
+    shuffle.merge(backwards, tmp_path / "forth", words=Keystream(bytes(32)))
     header, body = take_apart(tmp_path / "forth")
     assert set(header) == {"version", "session", "count", "keys", "manifests"}
     manifests = header["manifests"]
@@ -218,7 +220,7 @@ def test_neither_plaintext_nor_content_key_is_in_what_the_server_has(party: Part
     canary = b"canary-token-8217"
     row = np.frombuffer(canary.ljust(WIDTH), np.uint8)
     files = [party.seal(tmp_path / name, name, np.stack([row] * 5)) for name in party.private]
-    seal.merge(files, tmp_path / "merged")
+    shuffle.merge(files, tmp_path / "merged")
     for path in (*files, tmp_path / "merged"):
         content = path.read_bytes() + party.invitation.encode()
         assert canary not in content
@@ -268,10 +270,10 @@ def test_a_joiner_adds_its_records_and_a_leaver_takes_them_away(tmp_path: Path) 
     party.members["west"] = party.private["west"].public
     party.invitation = party.invitation.admit(party.enter("south"), party.private["south"], party.members["west"])
     files.append(party.seal(tmp_path / "west", "west", sent["west"]))
-    seal.merge(files, tmp_path / "all")
+    shuffle.merge(files, tmp_path / "all")
     for name in party.private:
         assert bag(party.open(tmp_path / "all", name)) == bag(*sent.values())
-    seal.merge([files[0], files[2]], tmp_path / "without")
+    shuffle.merge([files[0], files[2]], tmp_path / "without")
     assert bag(party.open(tmp_path / "without", "west", ["north", "west"])) == bag(sent["north"], sent["west"])
     assert "manifest of south is missing" in str(party.fault(tmp_path / "without"))
 
@@ -288,9 +290,9 @@ def test_a_session_is_what_it_should_be(session: tuple[str, str, str, int]) -> N
 # ── what the server will not merge ──────────────────────────────────────────────────────────────────────────────────
 
 
-def refused(files: list[Path], out: Path, most: int = seal.LIMIT, each: int = seal.LIMIT) -> SealFault:
+def refused(files: list[Path], out: Path, most: int = sealed.LIMIT, each: int = sealed.LIMIT) -> SealFault:
     with pytest.raises(SealFault) as caught:
-        seal.merge(files, out, most=most, each=each)
+        shuffle.merge(files, out, most=most, each=each)
     assert not out.exists()
     assert not list(out.parent.glob("*.part"))
     return caught.value
@@ -298,7 +300,7 @@ def refused(files: list[Path], out: Path, most: int = seal.LIMIT, each: int = se
 
 def test_caps_hold(party: Party, tmp_path: Path) -> None:
     files = [party.seal(tmp_path / name, name, records(10, seed)) for seed, name in enumerate(("north", "south"))]
-    assert seal.merge(files, tmp_path / "out", most=20, each=10).count == 20
+    assert shuffle.merge(files, tmp_path / "out", most=20, each=10).count == 20
     (tmp_path / "out").unlink()
     assert "north: has 10 records; allowed: at most 9" in str(refused(files, tmp_path / "out", each=9))
     assert "south: makes it 20 records; allowed: at most 19" in str(refused(files, tmp_path / "out", most=19))
@@ -322,7 +324,7 @@ def test_replays_and_strangers_are_refused_by_the_server(party: Party, tmp_path:
     copied = bytes(12) + others[12:OUT]
     again = put_together(tmp_path / "again", header, body[: 4 * OUT] + copied)
     assert "again: record 4 is the same as record 0 of" in str(refused([first, again], out))
-    seal.merge([first, tmp_path / "second"], tmp_path / "merged")
+    shuffle.merge([first, tmp_path / "second"], tmp_path / "merged")
     assert refused([tmp_path / "merged"], out).reason == "manifest"
     other = Party("north")
     assert refused([first, other.seal(tmp_path / "other", "north", records(5, 1))], out).reason == "session"
@@ -353,7 +355,7 @@ def test_wrong_keys_and_sessions_are_named(party: Party, merged: Path) -> None:
 
 def test_records_that_the_server_drops_swaps_or_keeps_back_are_missed(party: Party, tmp_path: Path) -> None:
     files = [party.seal(tmp_path / name, name, records(20, seed)) for seed, name in enumerate(party.private)]
-    seal.merge(files, tmp_path / "merged")
+    shuffle.merge(files, tmp_path / "merged")
     header, body = take_apart(tmp_path / "merged")
     bad = tmp_path / "bad"
     fault = party.fault(put_together(bad, header | {"count": 59}, body[:-OUT]))
@@ -410,7 +412,7 @@ def test_another_order_is_the_same_file(party: Party, merged: Path, tmp_path: Pa
 def test_nothing_is_given_and_nothing_left_behind_when_the_last_record_is_bad(
     party: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seal, "_CHUNK", 10)
+    monkeypatch.setattr(sealed, "CHUNK", 10)
     header, body = take_apart(party.seal(tmp_path / "a", "north", records(100, 1)))
     body[-1] ^= 1
     bad = put_together(tmp_path / "bad", header, body)
