@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+# What stands behind this line of a page is written by hand, and kept.
+READ = "## What we read in it"
 ROOT = Path(__file__).resolve().parent.parent
 FEDMT = Path(sys.executable).with_name("fedmt")
 RECIPES = ROOT / "src" / "fedmt" / "recipes"
@@ -97,7 +99,10 @@ def main() -> int:
             list(pool.map(once, folders, commands.values()))
         page = ROOT / "docs" / "results" / f"{paper}.md"
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text("\n".join(table(paper, every, setting, options.out, options.seeds)) + "\n", encoding="utf-8")
+        before = page.read_text(encoding="utf-8") if page.exists() else ""
+        told = before.partition(READ)[2].strip("\n")
+        lines = [f"# {paper}", "", *table(paper, every, setting, options.out, options.seeds), "", READ, "", told]
+        page.write_text("\n".join(lines).rstrip("\n") + "\n", encoding="utf-8")
         print(f"wrote {page}")
     return 0
 
