@@ -45,7 +45,7 @@ MANY = "{source: pypi, preset: many-to-many-12, limit: 150}"
 SMALLER = ("split.most_dev=40", "split.most_test=100", "train.batch_tokens=800", "score.cross=false")
 ROUNDS = ("rounds=8", "train.steps=12", "train.peak=1e-3", "baselines=[]")
 TOP = "{{kind: top_k, by: change, share: {0}}}"
-HALF, BOTH = "codec.kind=fp16", "selector={{up: {0}, down: {0}}}"
+HALF, UP, BOTH = "codec.kind=fp16", "selector={{up: {0}}}", "selector={{up: {0}, down: {0}}}"
 DESIGNATED = "part={kind: controllers, how: designated, encoder: [1, 2], decoder: [1, 2]}"
 PAPERS = {
     "bottom-line": Setting(
@@ -55,13 +55,11 @@ PAPERS = {
         own={
             "all": (),
             "half": (HALF,),
-            "top-30": (HALF, BOTH.format(TOP.format(0.3))),
             "top-10": (HALF, BOTH.format(TOP.format(0.1))),
-            "top-3": (HALF, BOTH.format(TOP.format(0.03))),
             "controllers": (HALF, DESIGNATED),
             "controllers-top": (HALF, DESIGNATED, BOTH.format(TOP.format(0.1))),
-            "adapters": (HALF, "part={kind: adapters, width: 64}"),
-            "adapters-fast": (HALF, "part={kind: adapters, width: 64}", "train.peak=3e-3"),
+            "controllers-up": (HALF, DESIGNATED, UP.format(TOP.format(0.3))),
+            "adapters": (HALF, "part={kind: adapters, width: 64}", "train.peak=3e-3"),
         },
         recipe="roosta2021/6e-6d-aa",
     ),
