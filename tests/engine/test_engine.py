@@ -284,7 +284,10 @@ def test_code_beside_an_engine_is_never_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["runs/demo/engine", "./engine", "/no/such/engine", "~/engine"])
-def test_a_folder_that_is_not_there_is_not_asked_of_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_there_is_not_asked_of_the_hub(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where nobody has made the demo
     monkeypatch.setattr(engine, "snapshot_download", lambda *_, **__: pytest.fail("asked"))
     with pytest.raises(EngineError, match=f"{name}: no such folder"):
         engine.load(name)

@@ -255,6 +255,9 @@ class Trainer:
         weight, bias = self._head()
         kind = torch.bfloat16 if low else torch.float32
         loss = smoothed_loss(hidden.to(kind), weight.to(kind), bias, labels, self.settings.label_smoothing)
+        if not loss.requires_grad:
+            # Layer drop has left out every layer that is trained.
+            return float(loss)
         torch.autograd.backward(loss / batch.target_tokens)
         limit = math.inf if self.settings.clip is None else self.settings.clip
         norm = nn.utils.clip_grad_norm_(self.trained.values(), limit)

@@ -443,6 +443,8 @@ class Coordinator:
         if wrong := mismatch(tensors, like, whole=True):
             raise RunError(f"{shelf.folder}: holds another engine: {wrong}")
         self._ledger.settle(numbers["ledger"])
+        # Whoever was killed after the course was written down did not come to this.
+        _tidy(shelf, course)
         return course
 
     def _commit(self, shelf: Shelf, model: str, course: Course) -> None:
@@ -460,9 +462,7 @@ class Coordinator:
         }
         shelf.put(_COURSE, State({**course.tensors, **over(_STATE, course.state.tensors)}, numbers))
         self._ledger.settle(sealed)
-        for name in shelf.names():
-            if name.startswith("best-") and name != _best(course.best()):
-                shelf.drop(name)
+        _tidy(shelf, course)
 
     def _shelf(self, model: str) -> Shelf:
         if self._folder is not None:
@@ -472,6 +472,13 @@ class Coordinator:
 
 def _best(round: int | None) -> str:
     return f"best-{round}"
+
+
+def _tidy(shelf: Shelf, course: Course) -> None:
+    """Drop what was the best once."""
+    for name in shelf.names():
+        if name.startswith("best-") and name != _best(course.best()):
+            shelf.drop(name)
 
 
 def _once(make: Callable[[Any], Any], of: Iterable[Any]) -> list[Any]:
