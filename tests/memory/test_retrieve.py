@@ -21,8 +21,9 @@ from fedmt.errors import Failure, RunError
 from fedmt.memory import datastore, retrieve
 from fedmt.memory.adaptive import Adaptive
 from fedmt.memory.datastore import Layout
+from fedmt.memory.index import Codes, Exact, Found, Index
 from fedmt.memory.quantise import Quantiser
-from fedmt.memory.retrieve import Codes, Exact, Found, Index, Retrieval
+from fedmt.memory.retrieve import Retrieval
 from fedmt.recipe import Decode, Memory
 from tests.engine import tiny
 from tests.memory.test_datastore import FP32, joined, quantiser, states
