@@ -20,7 +20,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fedmt import files, reading
+from fedmt import files, footing, reading
 from fedmt.choices import CodecFp32, GroupsNone, MergeSamples, PartAll, Selectors
 from fedmt.corpus import families
 from fedmt.corpus.batches import Examples
@@ -28,16 +28,12 @@ from fedmt.corpus.packages import PRESETS
 from fedmt.corpus.pairs import Text
 from fedmt.corpus.silos import gather
 from fedmt.engine import device, extension
-from fedmt.engine import engine as engines
-from fedmt.engine.engine import Engine
-from fedmt.engine.places import places
 from fedmt.engine.trainer import Past, Trainer
-from fedmt.engine.vocabulary import learn
 from fedmt.errors import RecipeError, RunError
 from fedmt.events import Choice, Event, Listener, Note, Phase, Scored, Travelled, tell_all
 from fedmt.exchange.ledger import Ledger
 from fedmt.federation.coordinator import Coordinator
-from fedmt.federation.course import After, Base, Engines
+from fedmt.federation.course import After, Engines
 from fedmt.federation.groups import Grouping, group
 from fedmt.federation.silo import Silo
 from fedmt.federation.transport import InProcess
@@ -50,9 +46,6 @@ from fedmt.score.bootstrap import from_tensors
 from fedmt.score.rows import Bytes, Measured, collect, write_measured
 
 __all__ = ["run"]
-
-# Few tensors bear a higher rate than all: the papers' for adapters.
-FEW_PEAK = 1e-3
 
 Tensors = Mapping[str, Tensor]
 
@@ -106,8 +99,10 @@ class _Run:
             self.tell(choice)
         self.text = gather(recipe, self.tell)
         self._check_chain()
-        self.engine = self._first_engine()
-        self._check_part()
+        directions = [text.direction for text in self.text.silos]
+        first = self.house.checkpoints / "first"
+        self.engine = footing.first_engine(recipe, self.text.public, directions, first, self.tell)
+        footing.check_part(self.engine, recipe)
         self._about()
         self.portion: Portion | None = None
         self.trainer = Trainer(self.engine, recipe.train, self.machine)
@@ -122,7 +117,7 @@ class _Run:
             self._score("public", dict.fromkeys(names, start), travels=not self._named)
         public = self._extend(start)
         # A few tensors, new or not, of an engine that is past its first steps.
-        past = past if self._trains_all() else None
+        past = past if self.trains_all else None
         self.silos = self._learners(ids, past)
         if "alone" in baselines:
             for name in names:
@@ -159,37 +154,6 @@ class _Run:
         chain, names = self.recipe.chain, [text.name for text in self.text.silos]
         if chain is not None and sorted(chain) != sorted(names):
             raise RecipeError(f"chain: must name each silo once; allowed: {', '.join(names)}")
-
-    def _check_part(self) -> None:
-        """Before any training: what is wrong with the part for an engine that a check could not see yet."""
-        part, config = self.recipe.part, self.engine.model.config
-        if isinstance(part, PartAll) or extension.described(config, "the engine") is not None:
-            return
-        layers = (int(getattr(config, key, 0) or 0) for key in ("encoder_layers", "decoder_layers"))
-        if found := extension.mistakes(part, config.model_type, *layers):
-            raise RecipeError("; ".join(f"part.{key}: {why}" for key, why in found))
-
-    def _first_engine(self) -> Engine:
-        """The engine before all training. What is random is written down: a resumed run begins from the same."""
-        recipe, kept = self.recipe, self.house.checkpoints / "first"
-        directions = tuple(dict.fromkeys(text.direction for text in (*self.text.silos, *self.text.public)))
-        if not isinstance(recipe.engine, Scratch):
-            found = engines.load(recipe.engine.pretrained, recipe.engine.revision)
-            return found.describe(directions=directions, recipe=recipe.name)
-        if files.restore_folder(kept):
-            return engines.load(kept)
-        pairs = (pair for text in self.text.public for pair in text.train)
-        vocabulary = learn(
-            (sentence for pair in pairs for sentence in pair),
-            recipe.engine.vocabulary,
-            sorted({direction.target for direction in directions}),
-            recipe.seed,
-            self.tell,
-        )
-        first = engines.scratch(recipe.engine, vocabulary, recipe.seed)
-        first = first.describe(directions=directions, recipe=recipe.name)
-        first.save(kept)
-        return first
 
     def _about(self) -> None:
         if self.house.about.exists():
@@ -230,55 +194,32 @@ class _Run:
 
     # ── what of it is worked on ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _trains_all(self) -> bool:
-        return set(extension.trained(self.engine, self.recipe.part)) == set(self.engine.tensors())
-
     def _extend(self, start: Tensors) -> Tensors:
         """The engine as the federation begins with it: what the part adds, and what of all it works on."""
         recipe, engine = self.recipe, self.engine
         engine.load_tensors(start)
         if not isinstance(recipe.part, PartAll) and not self._named and not self.house.base.exists():
             engine.save(self.house.base)
-        for warning in extension.extend(engine, recipe.part, recipe.seed):
+        ground = footing.lay(engine, recipe, self.machine)
+        for warning in ground.warnings:
             self.tell(Note(warning))
-        trained, shared = extension.trained(engine, recipe.part), extension.shared(engine, recipe.part)
-        working = extension.working(engine, recipe.part)
-        tensors = engine.tensors()
-        first = {name: tensors[name].clone() for name in working}
-        digest = int(engine.hash[:15], 16)
-        self.portion = Portion(tuple(working), tuple(shared), places(engine.model), first, digest)
-        if recipe.train.peak is None and not self._trains_all():
-            train = recipe.train.model_copy(update={"peak": FEW_PEAK})
-            self.recipe = recipe = recipe.model_copy(update={"train": train})
-        self.trainer = Trainer(engine, recipe.train, self.machine, trained)
-        counts = extension.counts(engine, recipe.part)
+        self.recipe, self.trainer, self.portion = ground.recipe, ground.trainer, ground.portion
+        self.trains_all = ground.trains_all
         if (about := self.house.read_about()) is not None:
-            self.house.write_about(dataclasses.replace(about, engine={**about.engine, "parts": counts}))
+            self.house.write_about(dataclasses.replace(about, engine={**about.engine, "parts": dict(ground.counts)}))
         if not isinstance(recipe.part, PartAll):
-            self.tell(Choice("part", recipe.part.kind, ", ".join(f"{what} {n:,}" for what, n in counts.items())))
-        return first
+            said = ", ".join(f"{what} {n:,}" for what, n in ground.counts.items())
+            self.tell(Choice("part", recipe.part.kind, said))
+        return ground.portion.first
 
     @property
     def _portion(self) -> Portion:
         assert self.portion is not None
         return self.portion
 
-    def _base(self) -> Base | None:
-        """What silos need besides what they share; nothing of an engine that each has by its name."""
-        portion = self._portion
-        shared = set(portion.shared)
-        tensors = self.engine.tensors()
-        if len(shared) == len(tensors):
-            return None
-        now = {**tensors, **portion.first}
-        rest = {} if self._named else {name: now[name] for name in tensors if name not in shared}
-        return Base(rest, portion.digest)
-
     @property
     def _named(self) -> bool:
-        """Whether the engine that the federation begins from is one that silos can fetch by its name."""
-        public = self.text.public and self.recipe.train.public_epochs
-        return isinstance(self.recipe.engine, Pretrained) and not public
+        return footing.named(self.recipe, self.text.public)
 
     def _group(self, gradients: Mapping[str, Mapping[Side, Tensor]] | None) -> Grouping:
         directions = {text.name: (text.direction.source, text.direction.target) for text in self.text.silos}
@@ -348,7 +289,8 @@ class _Run:
         )
         shared = {name: start[name] for name in portion.shared}
         epochs, after = recipe.train.epochs, self._on_dev("federated", coordinator)
-        return coordinator.train("federated", shared, names, recipe.rounds, epochs, after=after, base=self._base())
+        base = footing.base_of(self.engine, portion, self._named)
+        return coordinator.train("federated", shared, names, recipe.rounds, epochs, after=after, base=base)
 
     def _on_dev(self, model: str, coordinator: Coordinator) -> After:
         """Scores on the dev sets, every so many rounds."""
