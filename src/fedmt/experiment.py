@@ -36,22 +36,42 @@ from fedmt.federation.coordinator import Coordinator
 from fedmt.federation.course import After, Engines
 from fedmt.federation.groups import Grouping, group
 from fedmt.federation.silo import Silo
-from fedmt.federation.transport import InProcess
+from fedmt.federation.transport import InProcess, Transport
 from fedmt.learner import Portion, SiloLearner, encoded
 from fedmt.place import Side
-from fedmt.recipe import Failures, Pretrained, PypiSilos, Recipe, Scratch, ToySilos, Train, listed
+from fedmt.recipe import Failures, Pretrained, PypiSilos, Recipe, Scratch, SitesSilos, ToySilos, Train, listed
 from fedmt.report import card, html
 from fedmt.report.folder import About, Facts, RunFolder, versions
 from fedmt.score.bootstrap import from_tensors
 from fedmt.score.rows import Bytes, Measured, collect, write_measured
 
-__all__ = ["run"]
+__all__ = ["Sites", "run"]
 
 Tensors = Mapping[str, Tensor]
 
 
-def run(recipe: Recipe, folder: Path, *, resume: bool = False, listen: Listener = lambda _: None) -> RunFolder:
-    """Carry out `recipe` in `folder`; with `resume`, go on where an earlier call was stopped."""
+@dataclass(frozen=True)
+class Sites:
+    """Silos that are elsewhere: how they are reached, and what they tell of their text."""
+
+    transport: Transport
+    facts: Sequence[Facts]
+
+
+def run(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    resume: bool = False,
+    listen: Listener = lambda _: None,
+    sites: Sites | None = None,
+) -> RunFolder:
+    """Carry out `recipe` in `folder`; with `resume`, go on where an earlier call was stopped.
+
+    `sites` are the silos of a recipe whose silos are elsewhere; all others are here, in this process.
+    """
+    if isinstance(recipe.silos, SitesSilos) and sites is None:
+        raise RecipeError("silos: are elsewhere, at their sites; such a recipe is run by `fedmt coordinator run`")
     house = RunFolder(folder)
     if house.recipe.exists() and not resume:
         raise RunError(f"{folder}: holds a run already; resume it, or choose another folder")
@@ -62,7 +82,7 @@ def run(recipe: Recipe, folder: Path, *, resume: bool = False, listen: Listener 
         files.write_text(house.recipe, reading.write(recipe))
     clock = _Clock(house.checkpoints / "clock.json")
     digest = hashlib.sha256(reading.write(recipe).encode()).hexdigest()[:12]
-    _Run(recipe, house, tell_all([listen, house.tell]), clock, f"{recipe.name[:40]}-{digest}").through()
+    _Run(recipe, house, tell_all([listen, house.tell]), clock, f"{recipe.name[:40]}-{digest}", sites).through()
     return house
 
 
@@ -88,6 +108,7 @@ class _Run:
     tell: Listener
     clock: _Clock
     id: str
+    sites: Sites | None = None
     measured: dict[tuple[str, str], Measured] = field(default_factory=dict)
     phase: int = 0
 
@@ -108,7 +129,8 @@ class _Run:
         self.trainer = Trainer(self.engine, recipe.train, self.machine)
         # Before any training: what is wrong with a silo's text is told at once.
         longest = recipe.train.longest
-        ids = {text.name: encoded(self.engine, [text], longest, self.tell) for text in self.text.silos}
+        here = self.text.silos if self.sites is None else ()
+        ids = {text.name: encoded(self.engine, [text], longest, self.tell) for text in here}
         start, past = self._public()
         self.silos = self._learners(ids, past)
         names = [text.name for text in self.text.silos]
@@ -163,12 +185,12 @@ class _Run:
             "parameters": self.engine.parameters,
             "vocabulary": self.engine.vocabulary.size,
         }
-        for text in self.text.silos:
+        for text in self.text.silos if self.sites is None else ():
             self.house.write_lines("source", text.name, [pair.source for pair in text.test])
             self.house.write_lines("reference", text.name, [pair.target for pair in text.test])
         self.house.write_about(
             About(
-                silos=[Facts.of(text) for text in self.text.silos],
+                silos=list(self._facts()),
                 public=_joined(self.text.public) if self.text.public else None,
                 versions=versions(),
                 engine=facts,
@@ -179,7 +201,11 @@ class _Run:
     def _learners(self, ids: Mapping[str, tuple[Examples, Examples]], past: Past) -> dict[str, SiloLearner]:
         """One for each silo, and `combined`, which holds the text of all; they all train the one resident engine."""
         recipe = self.recipe
-        made = {text.name: self._learner(text, *ids[text.name], recipe, past) for text in self.text.silos}
+        made = {
+            text.name: self._learner(text, *ids[text.name], recipe, past)
+            for text in self.text.silos
+            if text.name in ids
+        }
         if "combined" in recipe.baselines and len(made) > 1:
             train, dev = (Examples.join(sets) for sets in zip(*ids.values(), strict=True))
             together = replace(self.text.silos[0], name="combined", train=[], dev=[], test=[])
@@ -275,12 +301,11 @@ class _Run:
 
     def _federated(self, start: Tensors, names: Sequence[str]) -> Engines:
         recipe, portion = self.recipe, self._portion
-        silos = [Silo(name, self.silos[name], self.house.silos / name, recipe) for name in names]
         ledger = Ledger(self.house.ledger)
         coordinator = Coordinator(
             self.id,
             recipe,
-            InProcess(silos),
+            self._transport(recipe, {name: self.silos[name] for name in names if name in self.silos}),
             self.house.checkpoints,
             ledger,
             self.tell,
@@ -294,7 +319,7 @@ class _Run:
 
     def _on_dev(self, model: str, coordinator: Coordinator) -> After:
         """Scores on the dev sets, every so many rounds."""
-        every, names = self.recipe.score.every, [text.name for text in self.text.silos if text.dev]
+        every, names = self.recipe.score.every, [fact.name for fact in self._facts() if fact.dev]
 
         def after(round: int, engines: Engines) -> None:
             if not every or not names or round % every:
@@ -316,12 +341,11 @@ class _Run:
         personal: bool = False,
     ) -> Tensors:
         """Train in this process with nothing left out, and without a word about bytes: none travel."""
-        silos = [Silo(name, learner, self.house.silos / name, plan) for name, learner in learners.items()]
+        silos = InProcess(Silo(name, learner, self.house.silos / name, plan) for name, learner in learners.items())
         ledger = Ledger(self._stayed(model))
-        coordinator = Coordinator(self.id, plan, InProcess(silos), self.house.checkpoints, ledger, self._untravelled)
+        coordinator = Coordinator(self.id, plan, silos, self.house.checkpoints, ledger, self._untravelled)
         engines = coordinator.train(model, start, list(learners), rounds, epochs, personal)
-        for silo in silos:
-            silo.forget(self.id, model)
+        silos.forget(self.id, model)
         return engines[next(iter(learners))]
 
     def _score(self, model: str, engines: Engines, *, travels: bool = False) -> None:
@@ -329,17 +353,27 @@ class _Run:
         plan = self.recipe if travels else self._plain(self.recipe.train)
         path = self.house.ledger if travels else self._stayed(model)
         whole = travels and model == "federated"
-        learners = {name: self.silos[name] if whole else self.silos[name].sharing_all() for name in engines}
-        silos = [Silo(name, learner, self.house.silos / name, plan) for name, learner in learners.items()]
+        here = [name for name in engines if name in self.silos]
+        learners = {name: self.silos[name] if whole else self.silos[name].sharing_all() for name in here}
         listen = self.tell if travels else self._untravelled
-        coordinator = Coordinator(self.id, plan, InProcess(silos), self.house.checkpoints, Ledger(path), listen)
+        transport = self._transport(plan, learners)
+        coordinator = Coordinator(self.id, plan, transport, self.house.checkpoints, Ledger(path), listen)
         for name, statistics in coordinator.score(model, engines, list(engines), "test").items():
             value = Measured(*from_tensors(statistics, name))
             self.measured[model, name] = value
             scores = value.statistics.scores()
             self.tell(Scored(model, name, "test", scores.bleu, scores.chrf, scores.n))
-        for silo in silos:
-            silo.forget(self.id, model)
+        if isinstance(transport, InProcess):
+            transport.forget(self.id, model)
+
+    def _transport(self, plan: Recipe, learners: Mapping[str, SiloLearner]) -> Transport:
+        """To silos in this process, or to where they are."""
+        if self.sites is not None:
+            return self.sites.transport
+        return InProcess(Silo(name, learner, self.house.silos / name, plan) for name, learner in learners.items())
+
+    def _facts(self) -> Sequence[Facts]:
+        return [Facts.of(text) for text in self.text.silos] if self.sites is None else self.sites.facts
 
     def _stayed(self, model: str) -> Path:
         """A ledger of what would have travelled; nothing of it counts."""
@@ -369,7 +403,7 @@ class _Run:
         """
         house, recipe, portion = self.house, self.recipe, self._portion
         engine = self.engine.describe(origin=f"{self.engine.about.origin}, trained by fedmt")
-        sizes = {text.name: len(text.train) for text in self.text.silos}
+        sizes = {fact.name: fact.train for fact in self._facts()}
         largest = min(federated, key=lambda name: (-sizes[name], name))
         apart = len({id(tensors) for tensors in federated.values()}) > 1
         for name, tensors in (*(federated.items() if apart else ()), (largest, federated[largest])):
@@ -410,6 +444,8 @@ def _phases(recipe: Recipe) -> int:
     match recipe.silos:
         case ToySilos(silos=count):
             silos = count
+        case SitesSilos(list=named):
+            silos = len(named)
         case PypiSilos(preset=preset, names=names):
             silos = len(PRESETS[preset].silos if names is None else set(names))
         case named:

@@ -47,6 +47,8 @@ __all__ = [
     "Score",
     "Scratch",
     "Silos",
+    "Site",
+    "SitesSilos",
     "Split",
     "ToyPublic",
     "ToySilos",
@@ -236,7 +238,31 @@ class FilesSilos(Frozen):
     deal: Deal = "given"
 
 
-Silos: TypeAlias = PypiSilos | ToySilos | FilesSilos | FileList
+class Site(Frozen):
+    """One organisation elsewhere: what is known of it here is its name and what it translates."""
+
+    name: Name = Field(description="as it was registered")
+    from_: Language = Field(alias="from", description="the source's language")
+    to: Language = Field(description="the target's language")
+
+    @model_validator(mode="after")
+    def _two_languages(self) -> Site:
+        if self.from_ == self.to:
+            raise ValueError(f"translates {self.from_} into itself")
+        return self
+
+
+SiteList: TypeAlias = Annotated[list[Site], Field(min_length=1)]
+
+
+class SitesSilos(Frozen):
+    """Organisations elsewhere, each with its own text and its own machine: for `fedmt coordinator run`."""
+
+    source: Literal["sites"]
+    list: SiteList = Field(description="the silos, one an item")
+
+
+Silos: TypeAlias = PypiSilos | ToySilos | FilesSilos | SitesSilos | FileList
 
 
 def listed(silos: Silos) -> list[FileSilo] | None:
@@ -406,12 +432,25 @@ class Recipe(Frozen):
 
     @model_validator(mode="after")
     def _names(self) -> Recipe:
-        names = [silo.name for silo in listed(self.silos) or ()]
+        elsewhere = self.silos.list if isinstance(self.silos, SitesSilos) else ()
+        names = [silo.name for silo in listed(self.silos) or elsewhere]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"silos: the name {twice[0]} stands twice")
         if taken := [name for name in names if name in TAKEN]:
             raise ValueError(f"silos: the name {taken[0]} is fedmt's own, as are {', '.join(TAKEN)}; choose another")
+        return self
+
+    @model_validator(mode="after")
+    def _elsewhere(self) -> Recipe:
+        if not isinstance(self.silos, SitesSilos):
+            return self
+        if other := [name for name in self.baselines if name != "public"]:
+            raise ValueError(
+                f"baselines: {other[0]} needs all text in one place, and sites keep theirs; allowed: public"
+            )
+        if isinstance(self.engine, Scratch) and self.public is None:
+            raise ValueError("public: an engine from scratch learns its vocabulary from public text, and none is given")
         return self
 
     @model_validator(mode="after")

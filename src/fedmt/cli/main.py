@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import fedmt
-from fedmt.cli import compare, data, demo, keys, recipe, report, run, score, translate
+from fedmt.cli import attack, compare, data, demo, keys, recipe, report, run, score, translate
 from fedmt.cli.session import Session, write_line
 from fedmt.errors import FedmtError, RecipeError
 
@@ -52,6 +52,7 @@ app.command("translate", rich_help_panel="Use")(translate.translate)
 app.command("score", rich_help_panel="Use")(score.score)
 app.command("compare", rich_help_panel="Use")(compare.compare)
 app.command("report", rich_help_panel="Use")(report.report)
+app.command("attack", rich_help_panel="Use")(attack.attack)
 app.add_typer(data.app, name="data", rich_help_panel="Prepare")
 app.add_typer(keys.app, name="keys", rich_help_panel="Prepare")
 app.add_typer(recipe.app, name="recipe", rich_help_panel="Prepare")

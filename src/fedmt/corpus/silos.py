@@ -50,19 +50,26 @@ class _Raw:
 
 
 def gather(plan: recipe.Recipe, listen: Listener = lambda _: None) -> Gathered:
-    """All text of a recipe. What cleaning and keeping apart took is in each text's `dropped`, by rule."""
+    """All text of a recipe that is here: of sites elsewhere, only names.
+
+    What cleaning and keeping apart took is in each text's `dropped`, by rule.
+    """
     once = _once(listen)
     silos = [_finish(raw, plan) for raw in _silos(plan, once)]
     raws = _public(plan, once)
     public = [_finish(raw, plan, public=len(raws)) for raw in raws]
     held = _held((*silos, *public))
     own = _limited(silos, held, plan.silos.limit if isinstance(plan.silos, recipe.PypiSilos) else None)
+    elsewhere = isinstance(plan.silos, recipe.SitesSilos)
     gathered = Gathered(
         _limited(public, held, plan.public.limit if isinstance(plan.public, recipe.PypiPublic) else None),
-        _shared(own, plan),
+        [Text(name, way, [], [], []) for name, way in directions(plan.silos).items()]
+        if elsewhere
+        else _shared(own, plan),
     )
-    _check(gathered)
-    _tell(gathered, listen)
+    here = replace(gathered, silos=[]) if elsewhere else gathered
+    _check(here)
+    _tell(here, listen)
     return gathered
 
 
@@ -85,12 +92,13 @@ def directions(silos: recipe.Silos) -> dict[str, Direction]:
         return dict(zip(toy.names(silos), toy.directions(silos), strict=True))
     if isinstance(silos, recipe.PypiSilos):
         return {member.name: member.direction for member in _members(silos, None)}
-    return {silo.name: Direction(silo.from_, silo.to) for silo in recipe.listed(silos) or ()}
+    named = silos.list if isinstance(silos, recipe.SitesSilos) else recipe.listed(silos) or ()
+    return {silo.name: Direction(silo.from_, silo.to) for silo in named}
 
 
 def mistakes(silos: recipe.Silos) -> Iterator[tuple[tuple[str, ...], str]]:
     """What of the options beside the silos does not fit them: the path of the key, and what is wrong with it."""
-    if isinstance(silos, list):
+    if isinstance(silos, list | recipe.SitesSilos):
         return
     known = directions(silos)
     for name in silos.low:
@@ -281,7 +289,7 @@ def _rank(pair: Pair) -> bytes:
 def _shared(texts: list[Text], plan: recipe.Recipe) -> list[Text]:
     """Some of it withheld, then some of the rest mixed, as the recipe's `silos` ask."""
     source = plan.silos
-    if isinstance(source, list):
+    if isinstance(source, list | recipe.SitesSilos):
         return texts
     for path, text in mistakes(source):
         raise CorpusError(f"{'.'.join(path)}: {text}".replace("?; ", "? "))

@@ -46,3 +46,8 @@ class InProcess:
                 answer.clear()
             else:
                 yield answer.pop()
+
+    def forget(self, run: str, model: str) -> None:
+        """Of a model that is finished, silos keep nothing."""
+        for silo in self._silos.values():
+            silo.forget(run, model)

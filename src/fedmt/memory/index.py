@@ -1,8 +1,9 @@
 """What is looked up in: records by their codes, or whole states.
 
-Records are added to FAISS as codes (`add_sa_codes`), each under its token's number, so that a search gives tokens; no
+Records are added to FAISS as codes, each under its token's number, so that a search gives tokens; no
 vector is made again. They are put in one order first, whatever order they came in: an index of several silos' records
-answers exactly as one of all of them, ties among equal codes too. An index of whole states (`Exact`) asks the same
+answers exactly as one of all of them, ties among equal codes too. Memory holds them once, and gives up what FAISS has
+taken over. An index of whole states (`Exact`) asks the same
 way: for a silo's own memory that never travels, and to measure what codes lose.
 
 Knows nothing of engines, and nothing of where records come from.
@@ -10,7 +11,7 @@ Knows nothing of engines, and nothing of where records come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +23,9 @@ from fedmt.memory.datastore import PART, Layout
 from fedmt.memory.quantise import Floats, Quantiser, faiss, same_threads
 
 __all__ = ["Codes", "Exact", "Found", "Index"]
+
+# Records are sorted in so many bands, one after the other.
+BANDS = 64
 
 
 class Found(NamedTuple):
@@ -45,23 +49,26 @@ class Codes:
 
     def __init__(self, quantiser: Quantiser, parts: Iterable[NDArray[np.uint8]], vocabulary: int) -> None:
         """`vocabulary` is the engine's size: a record whose token or list does not exist is refused."""
-        layout = Layout.of(quantiser)
-        given = list(parts)
-        for part in given:
-            layout.unpack(part[:0])  # their length is right
-        records = np.concatenate(given) if given else np.empty((0, layout.record_bytes), dtype=np.uint8)
-        del given
-        # As strings of bytes, of which equal ones are equal records: their order decides nothing.
-        records.reshape(-1).view(f"S{layout.record_bytes}").sort()
         self._quantiser, self._index = quantiser, quantiser.empty()
-        for start in range(0, len(records), PART):
-            lists, codes, tokens = layout.unpack(records[start : start + PART])
-            if int(lists.max()) >= quantiser.list_count or int(tokens.max()) >= vocabulary:
-                raise RunError(
-                    f"a record names list {int(lists.max())} and token {int(tokens.max())}; allowed are lists below "
-                    f"{quantiser.list_count} and tokens below {vocabulary}"
-                )
-            self._index.add_sa_codes(quantiser.joined(lists, codes), tokens.astype(np.int64))
+        for band in _banded(parts, quantiser, vocabulary):
+            self._take(band)
+
+    def _take(self, band: list[NDArray[np.uint8]]) -> None:
+        """All records of some lists, out of `band`, which is emptied: what FAISS holds need not stand here too."""
+        if not band:
+            return
+        records = np.concatenate(band)
+        band.clear()
+        # As strings of bytes, of which equal ones are equal records: their order decides nothing.
+        records.reshape(-1).view(f"S{records.shape[1]}").sort()
+        lists, codes, tokens = Layout.of(self._quantiser).unpack(records)
+        codes, ids = np.ascontiguousarray(codes), tokens.astype(np.int64)
+        starts = np.flatnonzero(np.diff(lists, prepend=-1)).tolist()
+        for start, end in zip(starts, [*starts[1:], len(lists)], strict=True):
+            # A list at once, so that it has the memory that it needs; `add_sa_codes` adds one by one, and doubles.
+            of_list = faiss.swig_ptr(ids[start:end]), faiss.swig_ptr(codes[start:end])
+            self._index.invlists.add_entries(int(lists[start]), end - start, *of_list)
+        self._index.ntotal += len(lists)
 
     def __len__(self) -> int:
         return int(self._index.ntotal)
@@ -74,6 +81,44 @@ class Codes:
         asked = faiss.SearchParametersIVF(nprobe=min(probes, self.most_probes))
         distances, tokens = self._index.search(self._quantiser.project(hidden), count, params=asked)
         return _found(distances, tokens)
+
+
+def _banded(parts: Iterable[NDArray[np.uint8]], quantiser: Quantiser, vocabulary: int) -> list[list[NDArray[np.uint8]]]:
+    """The records by the low bits of their lists: all of a list are in one band, and sorting copies one band alone."""
+    layout = Layout.of(quantiser)
+    bands: list[list[NDArray[np.uint8]]] = [[] for _ in range(BANDS)]
+    for records in _gathered(parts, layout):
+        lists, _, tokens = layout.unpack(records)
+        if int(lists.max()) >= quantiser.list_count or int(tokens.max()) >= vocabulary:
+            raise RunError(
+                f"a record names list {int(lists.max())} and token {int(tokens.max())}; allowed are lists below "
+                f"{quantiser.list_count} and tokens below {vocabulary}"
+            )
+        which = lists % BANDS
+        records = records[np.argsort(which, kind="stable")]
+        ends = np.cumsum(np.bincount(which, minlength=BANDS))
+        for band, start, end in zip(bands, [0, *ends], ends, strict=False):
+            if end > start:
+                band.append(records[start:end].copy())  # a view would keep all the others
+    return bands
+
+
+def _gathered(parts: Iterable[NDArray[np.uint8]], layout: Layout) -> Iterator[NDArray[np.uint8]]:
+    """The same records, `PART` of them together and never none: bands of a few records each would cost more than they
+    hold. What is given is used up before the next is asked for."""
+    room, filled = np.empty((PART, layout.record_bytes), dtype=np.uint8), 0
+    for part in parts:
+        layout.unpack(part[:0])  # their length is right
+        done = 0
+        while done < len(part):
+            count = min(len(part) - done, PART - filled)
+            room[filled : filled + count] = part[done : done + count]
+            filled, done = filled + count, done + count
+            if filled == PART:
+                yield room
+                filled = 0
+    if filled:
+        yield room[:filled]
 
 
 class Exact:
