@@ -8,6 +8,7 @@ goes on from there to the same end.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import os
@@ -28,10 +29,13 @@ from fedmt.corpus.packages import PRESETS
 from fedmt.corpus.pairs import Text
 from fedmt.corpus.silos import gather
 from fedmt.engine import device, extension
+from fedmt.engine.ensemble import Voice
 from fedmt.engine.trainer import Past, Trainer
 from fedmt.errors import RecipeError, RunError
 from fedmt.events import Choice, Event, Listener, Note, Phase, Scored, Travelled, tell_all
 from fedmt.exchange.ledger import Ledger
+from fedmt.federation import checkpoint
+from fedmt.federation.checkpoint import State
 from fedmt.federation.coordinator import Coordinator
 from fedmt.federation.course import After, Engines
 from fedmt.federation.groups import Grouping, group
@@ -40,6 +44,7 @@ from fedmt.federation.transport import InProcess, Transport
 from fedmt.learner import Portion, SiloLearner, encoded
 from fedmt.place import Side
 from fedmt.recipe import Failures, Pretrained, PypiSilos, Recipe, Scratch, SitesSilos, ToySilos, Train, listed
+from fedmt.remembrance import Remembrance
 from fedmt.report import card, html
 from fedmt.report.folder import About, Facts, RunFolder, versions
 from fedmt.score.bootstrap import from_tensors
@@ -153,9 +158,18 @@ class _Run:
             self._begin("combined", "combined")
             together = ["combined"] if "combined" in self.silos else names
             self._score("combined", dict.fromkeys(names, self._apart("combined", together, public)))
+        for kind in ("ensemble", "ensemble_sized"):
+            if kind in baselines:
+                self._begin(kind, kind)
+                self._ensemble(kind, public, names)
         self._begin("federated", "federated")
         federated = self._federated(public, names)
-        self._score("federated", federated, travels=True)
+        if recipe.memory is None:
+            self._score("federated", federated, travels=True)
+        else:
+            if "weights" in baselines:
+                self._score("weights", federated)
+            self._remember(federated, names)
         if "personal" in baselines:
             for name in names:
                 self._begin("personal", f"personal:{name}")
@@ -317,6 +331,56 @@ class _Run:
         base = footing.base_of(self.engine, portion, self._named)
         return coordinator.train("federated", shared, names, recipe.rounds, epochs, after=after, base=base)
 
+    def _ensemble(self, model: str, start: Tensors, names: Sequence[str]) -> None:
+        """Every silo's own engine, all asked at each step; each as heavy as the others, or as its silo is large."""
+        engines = {name: self._apart(f"alone:{name}", [name], start) for name in names}
+        voices = []
+        for name, tensors in engines.items():
+            self.engine.load_tensors({**start, **tensors})
+            weight = float(self.silos[name].samples) if model == "ensemble_sized" else 1.0
+            voices.append(Voice(copy.deepcopy(self.engine.model), weight))
+        shelf = checkpoint.shelf(self.house.checkpoints, model)
+        for name in names:
+            kept = shelf.get(name)
+            if kept is None:
+                kept = State(self.silos[name].chorus(model, voices), {})
+                shelf.put(name, kept)
+            self._measure(model, name, kept.tensors)
+
+    def _remember(self, federated: Engines, names: Sequence[str]) -> None:
+        """Everyone's text as records, on top of what the rounds have made of the engine; by itself, where there were
+        none. Who takes no part in the memory translates without."""
+        portion, engine = self._portion, self.engine
+        self._begin("memory", "federated")
+        directions = {text.name: text.direction for text in self.text.silos}
+        tensors = federated[names[0]]
+        engine.load_tensors({**portion.first, **tensors})
+        memory = Remembrance(
+            self.id,
+            self.recipe,
+            self.house,
+            engine,
+            self.machine,
+            self.text.public,
+            directions,
+            {name: self.silos[name] for name in names if name in self.silos},
+            self.tell,
+        )
+        members = memory.members()
+        by_name = self._named and not self.recipe.rounds
+        shared = None if by_name else {name: tensors[name] for name in portion.shared}
+        elsewhere = None if self.sites is None else self.sites.transport
+        scores = memory.exchange("federated", members, shared, portion.digest, elsewhere)
+        for name, statistics in scores.items():
+            self._measure("federated", name, statistics)
+        if without := [name for name in names if name not in scores]:
+            self._score("federated", {name: federated[name] for name in without}, travels=True)
+        if "memory" in self.recipe.baselines:
+            for name in members:
+                self._begin("memory", f"memory:{name}")
+                own = memory.exchange(f"memory:{name}", [name], shared, portion.digest)
+                self._measure(f"memory:{name}", name, own[name])
+
     def _on_dev(self, model: str, coordinator: Coordinator) -> After:
         """Scores on the dev sets, every so many rounds."""
         every, names = self.recipe.score.every, [fact.name for fact in self._facts() if fact.dev]
@@ -359,12 +423,15 @@ class _Run:
         transport = self._transport(plan, learners)
         coordinator = Coordinator(self.id, plan, transport, self.house.checkpoints, Ledger(path), listen)
         for name, statistics in coordinator.score(model, engines, list(engines), "test").items():
-            value = Measured(*from_tensors(statistics, name))
-            self.measured[model, name] = value
-            scores = value.statistics.scores()
-            self.tell(Scored(model, name, "test", scores.bleu, scores.chrf, scores.n))
+            self._measure(model, name, statistics)
         if isinstance(transport, InProcess):
             transport.forget(self.id, model)
+
+    def _measure(self, model: str, name: str, statistics: Tensors) -> None:
+        value = Measured(*from_tensors(statistics, name))
+        self.measured[model, name] = value
+        scores = value.statistics.scores()
+        self.tell(Scored(model, name, "test", scores.bleu, scores.chrf, scores.n))
 
     def _transport(self, plan: Recipe, learners: Mapping[str, SiloLearner]) -> Transport:
         """To silos in this process, or to where they are."""
@@ -451,9 +518,10 @@ def _phases(recipe: Recipe) -> int:
         case named:
             silos = len(listed(named) or ())
     public = recipe.train.public_epochs and (recipe.public is not None or isinstance(recipe.engine, Scratch))
-    shared = {"chained", "combined"}.intersection(recipe.baselines)
-    apart = {"alone", "personal"}.intersection(recipe.baselines)
-    return len(("data", "federated", "report")) + bool(public) + len(shared) + silos * len(apart)
+    shared = {"chained", "combined", "ensemble", "ensemble_sized"}.intersection(recipe.baselines)
+    apart = {"alone", "personal", "memory"}.intersection(recipe.baselines)
+    ways = len(("data", "federated", "report")) + bool(public) + bool(recipe.memory)
+    return ways + len(shared) + silos * len(apart)
 
 
 def _joined(texts: Sequence[Text]) -> Facts:

@@ -8,23 +8,29 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
 from fedmt.corpus.batches import Examples
 from fedmt.corpus.pairs import Text
-from fedmt.engine.decoder import translate
+from fedmt.engine.decoder import Mixer, translate
 from fedmt.engine.device import Machine
 from fedmt.engine.engine import Engine
+from fedmt.engine.ensemble import Voice
+from fedmt.engine.steps import States, forced
 from fedmt.engine.trainer import Past, Report, Saved, Trainer, pace
 from fedmt.errors import CorpusError
 from fedmt.events import Listener, Note, Progress
 from fedmt.federation.checkpoint import State
-from fedmt.federation.work import FitOrder, FitResult
+from fedmt.federation.work import FitOrder, FitResult, Written
+from fedmt.memory import datastore, retrieve
+from fedmt.memory.index import Index
+from fedmt.memory.quantise import Quantiser
+from fedmt.memory.retrieve import Retrieval, Tuned
 from fedmt.place import Place, Side
-from fedmt.recipe import Recipe
+from fedmt.recipe import Memory, Recipe
 from fedmt.score.bootstrap import as_tensors, resample, seed_of
 from fedmt.score.statistics import measure
 
@@ -170,7 +176,55 @@ class SiloLearner:
             found["encoder" if side == "encoder" else "decoder"] = vector / vector.norm()
         return found
 
+    # ── as records ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def direction(self) -> str:
+        return str(self._text.direction)
+
+    @property
+    def dev_pairs(self) -> int:
+        return len(self.dev)
+
+    @property
+    def vocabulary_size(self) -> int:
+        return int(self._engine.model.config.vocab_size)
+
+    def records(self, quantiser: Quantiser) -> Written:
+        states, neighbours = partial(self._states, self.train), self._memory.prune
+        if neighbours is None:
+            return Written(datastore.build(states(), quantiser), lambda: 0)
+        parts, pruned = datastore.prune(states, self._engine, quantiser, neighbours)
+        return Written(parts, lambda: pruned.dropped)
+
+    def tune(self, index: Index, seed: int) -> Tuned:
+        return retrieve.tune(index, self._engine, self._states(self.dev), self._memory, seed)
+
+    def recite(self, model: str, memory: Retrieval) -> Mapping[str, Tensor]:
+        return self._scored(model, "test", memory)
+
+    def chorus(self, model: str, voices: Sequence[Voice]) -> Mapping[str, Tensor]:
+        """As `score` on the test set, by several engines together."""
+        return self._scored(model, "test", voices=voices)
+
+    @property
+    def _memory(self) -> Memory:
+        assert self._recipe.memory is not None
+        return self._recipe.memory
+
+    def _states(self, examples: Examples) -> Iterable[States]:
+        """The decoder's states before each token of a text, as it is forced through the engine."""
+        prefix = len(self._engine.vocabulary.prefix(self._text.direction))
+        return forced(self._engine, examples, self._machine, self._recipe.train.batch_tokens, prefix)
+
+    # ── scores ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
     def score(self, model: str, set: str) -> Mapping[str, Tensor]:
+        return self._scored(model, set)
+
+    def _scored(
+        self, model: str, set: str, memory: Mixer | None = None, voices: Sequence[Voice] = ()
+    ) -> Mapping[str, Tensor]:
         pairs = self._text.test if set == "test" else self._text.dev
         direction = self._text.direction
 
@@ -185,6 +239,8 @@ class SiloLearner:
             self._machine,
             on_progress=on_progress,
             listen=self._listen,
+            memory=memory,
+            voices=voices,
         )
         final = set == "test"
         # TER takes longer than the translating did: not for what one silo's own model makes of another's text.

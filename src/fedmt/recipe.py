@@ -391,6 +391,11 @@ class Memory(Frozen):
         "neighbours in the silo; none: nothing is left out",
     )
 
+    most: Annotated[int, Field(ge=1, le=1 << 32)] | None = Field(
+        None, description="records that one silo may give; more are refused; none: 4,294,967,296"
+    )
+    members: list[Name] | None = Field(None, description="the silos that take part in it; none: all")
+
     @model_validator(mode="after")
     def _a_dimension(self) -> Memory:
         if self.dimension is not None and self.projection == "none":
@@ -403,7 +408,9 @@ class Memory(Frozen):
 # Who trains or is shown beside the silos goes by these names.
 TAKEN = ("public", "combined", "macro")
 
-Baseline: TypeAlias = Literal["public", "alone", "combined", "chained", "personal"]
+Baseline: TypeAlias = Literal[
+    "public", "alone", "combined", "chained", "personal", "weights", "memory", "ensemble", "ensemble_sized"
+]
 
 
 class Recipe(Frozen):
@@ -419,6 +426,8 @@ class Recipe(Frozen):
     groups: Groups = Field(GroupsNone(), description="who merges with whom")
     train: Train = Field(Train(), description="how the server and the silos train")
     rounds: Annotated[int, Field(ge=0)] = Field(5, description="of the federation, and of each baseline")
+    memory: Memory | None = Field(None, description="what silos share beside weights, after the last round; none: none")
+    server: bool = Field(False, description="whether the server trains along on its public text, as one silo more")
     baselines: list[Baseline] = Field(["public", "alone", "combined"], description="what to train and score besides")
     chain: list[Name] | None = Field(None, description="the order of `chained`; none: by size, largest first")
     clean: Clean = Field(Clean(), description="which pairs are dropped before splitting")
@@ -486,6 +495,35 @@ class Recipe(Frozen):
                 raise ValueError("baselines: personal has no sense where silos keep what they train: each has its own")
             if self.train.keep == "best":
                 raise ValueError("train: keep: best cannot be, where silos keep what they train: they have the last")
+        return self
+
+    @model_validator(mode="after")
+    def _one_memory(self) -> Recipe:
+        if self.memory is None:
+            if missing := {"weights", "memory"}.intersection(self.baselines):
+                raise ValueError(
+                    f"baselines: {min(missing)} has no sense without a memory; set `memory`, or leave it out"
+                )
+            return self
+        part = self.part
+        if not isinstance(self.groups, GroupsNone):
+            raise ValueError(
+                "memory: records of several engines do not mix, and groups make several; allowed: groups none"
+            )
+        if isinstance(part, PartControllers) and (part.trains, part.shares) == ("all", "controllers"):
+            raise ValueError("memory: records of several engines do not mix, and here each silo keeps its own")
+        if not isinstance(part, PartAll) and not self.rounds:
+            raise ValueError("part: with rounds 0 nothing of it is trained; allowed: all, or rounds of 1 or more")
+        if self.public is None and not (isinstance(self.engine, Scratch) and listed(self.silos) is None):
+            raise ValueError("public: a memory's quantiser is learnt from public text, and none is given")
+        return self
+
+    @model_validator(mode="after")
+    def _server_trains(self) -> Recipe:
+        if self.server and not isinstance(self.groups, GroupsNone):
+            raise ValueError("server: belongs to no group; allowed: false, or groups none")
+        if self.server and self.public is None and listed(self.silos) is not None:
+            raise ValueError("public: the server trains along on public text, and none is given")
         return self
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ Knows nothing of how a step is computed (`steps.py`), of files or of scores.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +20,7 @@ from fedmt import recipe
 from fedmt.corpus.pairs import Direction
 from fedmt.engine.device import Machine
 from fedmt.engine.engine import Engine
+from fedmt.engine.ensemble import Ensemble, Voice
 from fedmt.engine.steps import Steps, stepping
 from fedmt.events import Listener, Note
 
@@ -57,6 +59,7 @@ def translate(
     on_progress: Callable[[int, int], None] | None = None,
     listen: Listener | None = None,
     memory: Mixer | None = None,
+    voices: Sequence[Voice] = (),
 ) -> list[str]:
     """Translations in the order of the sentences; an empty sentence gives an empty one.
 
@@ -70,7 +73,14 @@ def translate(
     if listen and (count := sum(len(ids) > longest for ids in sources)):
         listen(Note(f"{count} of {len(sentences)} sources are longer than the engine's {longest} tokens and were cut"))
     found = search(
-        engine, cut, engine.vocabulary.prefix(direction), settings, machine, on_progress=on_progress, memory=memory
+        engine,
+        cut,
+        engine.vocabulary.prefix(direction),
+        settings,
+        machine,
+        on_progress=on_progress,
+        memory=memory,
+        voices=voices,
     )
     texts = [""] * len(sentences)
     decoded = engine.vocabulary.decode([hypothesis.ids for hypothesis in found])
@@ -89,25 +99,36 @@ def search(
     scored: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
     memory: Mixer | None = None,
+    voices: Sequence[Voice] = (),
 ) -> list[Hypothesis]:
     """The best hypothesis for each source. Greedy search gives scores only when they are asked for.
 
-    With a `memory`, tokens are chosen, and scored, by what it makes of the engine's logits.
+    With a `memory`, tokens are chosen, and scored, by what it makes of the engine's logits; with `voices`, by the mean
+    of theirs, in the place of the engine's own.
     """
     vocabulary, model = engine.vocabulary, engine.model
-    model.to(machine.device)
+    models = [voice.model for voice in voices] or [model]
+    for one in models:
+        one.to(machine.device)
     found: list[Hypothesis] = [Hypothesis([], 0.0)] * len(sources)
     steps = min(settings.longest, _positions(engine) - len(prefix))
     banned = sorted({vocabulary.pad, prefix[0]} - {vocabulary.eos})
     logits = int(model.config.vocab_size)
     done = 0
-    with stepping(model, machine):
+    with ExitStack() as stack:
+        for one in models:
+            stack.enter_context(stepping(one, machine))
         for batch in _batches(sources, settings, logits):
             width = max(len(sources[index]) for index in batch)
             source = torch.full((len(batch), width), vocabulary.pad)
             for row, index in enumerate(batch):
                 source[row, : len(sources[index])] = torch.tensor(sources[index])
-            state = Steps(model, source.to(machine.device), vocabulary.pad, cached)
+            source = source.to(machine.device)
+            state: Steps | Ensemble = (
+                Ensemble(voices, source, vocabulary.pad, cached)
+                if voices
+                else Steps(model, source, vocabulary.pad, cached)
+            )
             first = torch.tensor([list(prefix)] * len(batch), device=machine.device)
             eos, penalty = vocabulary.eos, settings.length_penalty
             if settings.beam == 1:
@@ -161,7 +182,7 @@ def _staying(live: Tensor) -> Tensor | None:
 
 
 def _greedy(
-    state: Steps,
+    state: Steps | Ensemble,
     tokens: Tensor,
     steps: int,
     banned: list[int],
@@ -220,7 +241,7 @@ class _Finished:
 
 
 def _beam(
-    state: Steps,
+    state: Steps | Ensemble,
     tokens: Tensor,
     steps: int,
     banned: list[int],

@@ -9,7 +9,6 @@ is as it was. A run that was killed goes on from its last whole round. Knows no 
 
 from __future__ import annotations
 
-import math
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,20 +19,20 @@ from typing import Any
 from torch import Tensor
 
 from fedmt.choices import CodecFp32, GroupsGradients, SelectMetaSend, ThetaLearned
-from fedmt.errors import QuorumError, RunError
-from fedmt.events import Chosen, Dropped, Listener, Shifted, Spent, Travelled
+from fedmt.errors import RunError
+from fedmt.events import Chosen, Listener, Shifted, Spent
 from fedmt.exchange import codec
-from fedmt.exchange.ledger import Ledger, Totals
+from fedmt.exchange.ledger import Ledger
 from fedmt.exchange.pulling import changes
 from fedmt.exchange.selector import Scene, needs, select, whole
 from fedmt.exchange.update import Update, mismatch
 from fedmt.federation import checkpoint, replies
-from fedmt.federation.asking import Asking
 from fedmt.federation.checkpoint import Shelf, State, over, under
 from fedmt.federation.course import After, Base, Course, Engines, Grouper, Plan, Tally, Tensors
 from fedmt.federation.groups import Grouping
 from fedmt.federation.merge import Fold
 from fedmt.federation.messages import Number, Reply, Request
+from fedmt.federation.poll import Poll
 from fedmt.federation.thresholds import Thresholds, theta_of
 from fedmt.federation.transport import Transport
 from fedmt.federation.work import BASE, FIT, GRADIENT, LOSS, SEND, score_step
@@ -50,7 +49,8 @@ _STATE = "@state"
 class Coordinator:
     """`run` names the run in every message: other recipes need other names. `folder` None: nothing is written down.
 
-    `sides` says where each tensor stands (none: all stand together), `grouper` who merges with whom (none: all).
+    `sides` says where each tensor stands (none: all stand together), `grouper` who merges with whom (none: all);
+    `own` is a silo that is the server itself.
     """
 
     def __init__(
@@ -63,10 +63,11 @@ class Coordinator:
         listen: Listener,
         sides: Mapping[str, Side] | None = None,
         grouper: Grouper | None = None,
+        own: str | None = None,
     ) -> None:
         self._run = run
         self._recipe = recipe
-        self._transport = transport
+        self._poll = Poll(transport, recipe.failures, folder, ledger, listen, own)
         self._folder = folder
         self._ledger = ledger
         self._listen = listen
@@ -135,7 +136,7 @@ class Coordinator:
         ]
         del payloads
         self._ledger.forget()
-        self._exchange(requests, counts, replies.statistics, take, lambda _: (0, 0))
+        self._poll(requests, counts, replies.statistics, take, lambda _: (0, 0))
         flat = {f"{silo}/{name}": tensor for silo, table in scores.items() for name, tensor in table.items()}
         sealed = self._ledger.seal()
         shelf.put(name, State(flat, {**about, "ledger": sealed}))
@@ -183,7 +184,7 @@ class Coordinator:
             return update.parameters, len(update.tensors)
 
         if thresholds is None:
-            self._exchange(requests, counts, read, take, up, all_silos)
+            self._poll(requests, counts, read, take, up, all_silos)
         else:
 
             def read_losses(reply: Reply) -> replies.Judged:
@@ -191,11 +192,11 @@ class Coordinator:
                 tell(reply)
                 return judged
 
-            self._exchange(requests, counts, read_losses, thresholds.hear, lambda _: (0, 0), all_silos)
+            self._poll(requests, counts, read_losses, thresholds.hear, lambda _: (0, 0), all_silos)
             theta = thresholds.theta(round)
             numbers = {"theta": theta}
             requests = [Request(self._run, plan.model, round, SEND, silo, numbers=numbers) for silo in thresholds.heard]
-            self._exchange(requests, dict.fromkeys(thresholds.heard, (0, 0)), read, take, up, all_silos)
+            self._poll(requests, dict.fromkeys(thresholds.heard, (0, 0)), read, take, up, all_silos)
             learned = thresholds.state()
             state = State({**state.tensors, **learned.tensors}, {**state.numbers, **learned.numbers})
         if theta is not None:
@@ -277,7 +278,7 @@ class Coordinator:
         read = self._read_nothing
         counts = {silo: _count(engine) for silo, engine in engines.items()}
         self._ledger.forget()
-        self._exchange(requests, counts, read, tally.add, lambda _: (0, 0))
+        self._poll(requests, counts, read, tally.add, lambda _: (0, 0))
         return replace(course, losses=(*course.losses, tally.loss()))
 
     def _read_nothing(self, reply: Reply) -> Update:
@@ -318,7 +319,7 @@ class Coordinator:
         counts = dict.fromkeys(lacking, _count(tensors))
         take: Callable[[str, None], None] = lambda silo, _: based.append(silo)  # noqa: E731
         had = len(plan.silos) - len(lacking)
-        self._exchange(requests, counts, replies.check_refusal, take, lambda _: (0, 0), len(plan.silos), had)
+        self._poll(requests, counts, replies.check_refusal, take, lambda _: (0, 0), len(plan.silos), had)
         return replace(course, based=(*course.based, *based))
 
     def _gradients(self, plan: Plan, course: Course) -> dict[str, Mapping[Side, Tensor]]:
@@ -332,7 +333,7 @@ class Coordinator:
             sum(vector.numel() for vector in sides.values()),
             len(sides),
         )
-        self._exchange(requests, counts, replies.gradients, found.__setitem__, count)
+        self._poll(requests, counts, replies.gradients, found.__setitem__, count)
         return found
 
     # ── who has what ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -359,45 +360,6 @@ class Coordinator:
         for silo in plan.silos:
             found.setdefault(self._together(course, silo), self._engine(plan, course, silo))
         return {silo: found[self._together(course, silo)] for silo in plan.silos}
-
-    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _exchange(
-        self,
-        requests: list[Request],
-        down: Mapping[str, tuple[int, int]],
-        read: Callable[[Reply], Any],
-        take: Callable[[str, Any], None],
-        up: Callable[[Any], tuple[int, int]],
-        of: int | None = None,
-        had: int = 0,
-    ) -> None:
-        """Ask, give what was read to `take` in the requests' order, name who was dropped, and hold the quorum.
-
-        The quorum is one of `of` silos (none: of those asked), of whom so many need not be asked.
-        """
-        failures = self._recipe.failures
-        first = requests[0] if requests else None
-        if first is None:
-            raise QuorumError("a federation needs a silo")
-        of = len(requests) if of is None else of
-        asking = Asking(requests, down, read, take, up, self._folder)
-        asking.through(self._transport, failures.deadline)
-        totals: dict[str, Totals] = {request.silo: Totals() for request in requests}
-        for entry in asking.entries():
-            self._ledger.write(entry)
-            totals[entry.silo] += Totals.of(entry)
-        for silo, reason in asking.dropped.items():
-            self._listen(Dropped(first.model, silo, first.round, reason))
-        for silo, total in totals.items():
-            self._listen(Travelled(first.model, silo, first.round, *_figures(total), first.step))
-        need = max(1, math.ceil(failures.quorum * of - 1e-9))
-        if (have := had + len(requests) - len(asking.dropped)) < need:
-            why = "; ".join(f"{silo}: {reason}" for silo, reason in asking.dropped.items())
-            raise QuorumError(
-                f"{first.model}, round {first.round}, {first.step}: {have} of {of} silos answered, "
-                f"{need} are needed ({why})"
-            )
 
     def _request(
         self,
@@ -494,10 +456,6 @@ def _once(make: Callable[[Any], Any], of: Iterable[Any]) -> list[Any]:
 
 def _count(tensors: Tensors) -> tuple[int, int]:
     return sum(tensor.numel() for tensor in tensors.values()), len(tensors)
-
-
-def _figures(total: Totals) -> tuple[int, int, int, int]:
-    return total.up_bytes, total.up_parameters, total.down_bytes, total.down_parameters
 
 
 def _shifted(model: str, round: int, silo: str, update: Update, before: Tensors) -> Shifted:

@@ -15,12 +15,12 @@ from typing import Any
 
 from fedmt.exchange.codec import Payload
 
-__all__ = ["Message", "Number", "Reply", "Request", "is_identifier", "size", "unwire", "wire"]
+__all__ = ["Message", "Number", "Reply", "Request", "is_identifier", "reply_to", "size", "unwire", "wire"]
 
 Number = int | float
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)
-_MOST_NUMBERS = 64
+_MOST_NUMBERS = 256
 _LARGEST = 2**63
 _LONGEST_HEADER = 1 << 16
 # The payload begins at a multiple of this, so that tensors in it are views.
@@ -70,6 +70,17 @@ class Reply(Message):
         super().__post_init__()
         if self.refused is not None:
             _identifier("refusal", self.refused)
+
+
+def reply_to(
+    request: Request,
+    payload: Payload = b"",
+    numbers: Mapping[str, Number] | None = None,
+    refused: str | None = None,
+) -> Reply:
+    return Reply(
+        request.run, request.model, request.round, request.step, request.silo, payload, numbers or {}, refused=refused
+    )
 
 
 def wire(message: Request | Reply) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 from fedmt.errors import Refused
@@ -21,7 +22,18 @@ from fedmt.federation.work import SPENT, because, is_statistic
 from fedmt.place import Side
 from fedmt.recipe import Recipe
 
-__all__ = ["Judged", "check_refusal", "gradients", "judged", "spent", "statistics", "trained", "update", "weight_of"]
+__all__ = [
+    "Judged",
+    "bytes_of",
+    "check_refusal",
+    "gradients",
+    "judged",
+    "spent",
+    "statistics",
+    "trained",
+    "update",
+    "weight_of",
+]
 
 T = TypeVar("T")
 
@@ -82,6 +94,16 @@ def statistics(reply: Reply) -> dict[str, Tensor]:
     if not all(is_statistic(name, tensor) for name, tensor in found.items()):
         raise Refused(reply.silo, "its statistics are not numbers under short names")
     return found
+
+
+def bytes_of(reply: Reply, name: str) -> bytes:
+    """The bytes that a reply holds under a name, and nothing besides."""
+    check_refusal(reply)
+    _check_size(reply, _LARGEST_STATISTICS)
+    found = _decoded(reply, lambda content: codec.unpack(content)[0])
+    if found.keys() != {name} or found[name].dtype != torch.uint8:
+        raise Refused(reply.silo, f"it did not send its {name}")
+    return bytes(found[name].numpy())
 
 
 def gradients(reply: Reply) -> Mapping[Side, Tensor]:

@@ -31,17 +31,20 @@ from fedmt.exchange.metasend import deviations, scaled
 from fedmt.exchange.selector import Scene, needs, select, whole
 from fedmt.exchange.update import mismatch
 from fedmt.federation.checkpoint import Shelf, State, over, shelf, under
-from fedmt.federation.messages import Number, Reply, Request
+from fedmt.federation.keeper import Keeper
+from fedmt.federation.messages import Number, Reply, Request, reply_to
 from fedmt.federation.work import (
     BASE,
     FIT,
     GRADIENT,
     LOSS,
+    MEMORY,
     SEND,
     SETS,
     FitOrder,
     FitResult,
     Learner,
+    Refusal,
     is_statistic,
     score_step,
 )
@@ -54,10 +57,13 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, err
 
 
 class Silo:
-    """`folder` None: nothing is written down, and no reply is kept."""
+    """`folder` None: nothing is written down, and no reply is kept. `keeper` None: it shares no memory."""
 
-    def __init__(self, name: str, learner: Learner, folder: Path | None, recipe: Recipe) -> None:
+    def __init__(
+        self, name: str, learner: Learner, folder: Path | None, recipe: Recipe, keeper: Keeper | None = None
+    ) -> None:
         self.name = name
+        self._keeper = keeper
         self._learner = learner
         self._folder = folder
         self._recipe = recipe
@@ -76,19 +82,23 @@ class Silo:
                 return self._base(request)
             if request.step == GRADIENT:
                 return self._gradient(request)
+            if request.step in MEMORY:
+                if self._keeper is None:
+                    raise Refusal("keys")
+                return self._keeper.answer(request, self._whole)
             for name in SETS:
                 if request.step == score_step(name):
                     return self._score(request, name)
-            return _reply(request, refused="step")
-        except _No as no:
-            return _reply(request, refused=no.reason)
+            return reply_to(request, refused="step")
+        except Refusal as no:
+            return reply_to(request, refused=no.reason)
         except InputError:
             raise
         except Exception as error:
             # Where nothing can be written, neither can this be.
             with contextlib.suppress(OSError):
                 self._note_failure(request)
-            return _reply(request, refused=_refusal(error))
+            return reply_to(request, refused=_refusal(error))
 
     def forget(self, run: str, model: str) -> None:
         """Remove what is kept of a model that is finished."""
@@ -102,16 +112,16 @@ class Silo:
         done = shelf.get(FIT)
         last = 0 if done is None else int(done.numbers["round"])
         if request.round < last:
-            raise _No("over")
+            raise Refusal("over")
         if done is not None and request.round == last:
             if done.numbers["digest"] != digest:
-                raise _No("other")
+                raise Refusal("other")
             if "reply" not in done.tensors:
-                raise _No("over")
+                raise Refusal("over")
             return _kept(request, done)
         order = _order(request)
         if not 1 <= order.round <= order.rounds:
-            raise _No("beyond")
+            raise Refusal("beyond")
 
         live = self._learner.tensors()
         own = {} if done is None else under("own", done.tensors)
@@ -144,7 +154,7 @@ class Silo:
             state = {} if done is None else under("select", done.tensors)
             payload, state = self._chosen(order, self._shared(live), was, state, request.numbers.get("theta"), numbers)
             tensors |= over("select", state)
-        reply = _reply(request, payload, numbers)
+        reply = reply_to(request, payload, numbers)
         if self._remembers():
             tensors |= over("own", live)
         if recipe.merge.missing != "renormalise" and waiting is not None:
@@ -165,10 +175,10 @@ class Silo:
         shelf, digest = self._shelf(request), self._digest(request)
         sent, done = shelf.get(SEND), shelf.get(FIT)
         if done is None or done.numbers["round"] != request.round:
-            raise _No("untrained" if done is None or done.numbers["round"] < request.round else "over")
+            raise Refusal("untrained" if done is None or done.numbers["round"] < request.round else "over")
         if sent is not None and sent.numbers["round"] == request.round:
             if sent.numbers["digest"] != digest:
-                raise _No("other")
+                raise Refusal("other")
             if "reply" in sent.tensors:
                 return _kept(request, sent)
             state = under("before", sent.tensors)
@@ -178,7 +188,7 @@ class Silo:
         own, was = self._shared(under("own", done.tensors)), under("was", done.tensors)
         numbers = dict(done.numbers["reply"])
         payload, after = self._chosen(order, own, was, state, request.numbers.get("theta"), numbers)
-        reply = _reply(request, payload, numbers)
+        reply = reply_to(request, payload, numbers)
         kept = State(
             {**over("select", after), **over("before", state)},
             {"round": request.round, "digest": digest, "reply": reply.numbers},
@@ -233,23 +243,23 @@ class Silo:
     def _loss(self, request: Request) -> Reply:
         self._learner.load(self._received(request, self._learner.tensors(), self._own(request)))
         result, _ = self._learner.fit(_order(request), None, lambda _: None)
-        return _reply(request, numbers=_numbers(self._learner.samples, result))
+        return reply_to(request, numbers=_numbers(self._learner.samples, result))
 
     def _base(self, request: Request) -> Reply:
         try:
             tensors = codec.decode(request.payload) if len(request.payload) else {}
         except ValueError:
-            raise _No("payload") from None
+            raise Refusal("payload") from None
         if not self._learner.base(tensors, int(request.numbers.get("digest", 0))):
-            raise _No("base")
+            raise Refusal("base")
         stays = self._stays()
         self._put(self._shelf(request), BASE, State({name: self._learner.tensors()[name] for name in stays}, {}))
-        return _reply(request)
+        return reply_to(request)
 
     def _gradient(self, request: Request) -> Reply:
         self._learner.load(self._received(request, self._learner.tensors(), self._own(request)))
         batches = int(request.numbers["batches"]) or None
-        return _reply(
+        return reply_to(
             request, codec.pack({str(side): vector for side, vector in self._learner.gradient(batches).items()})
         )
 
@@ -261,33 +271,48 @@ class Silo:
         self._learner.load(self._received(request, self._learner.tensors(), self._own(request)))
         statistics = self._learner.score(request.model, set)
         if not all(is_statistic(name, tensor) for name, tensor in statistics.items()):
-            raise _No("statistics")
+            raise Refusal("statistics")
         payload = codec.pack(statistics)
-        reply = _reply(request, payload)
+        reply = reply_to(request, payload)
         self._put(shelf, name, State({}, {"digest": digest, "reply": reply.numbers}), payload)
         return reply
 
+    def _whole(self, request: Request, payload: codec.Payload) -> Mapping[str, Tensor]:
+        """The engine of a payload; of none, the one that this silo has by its name."""
+        live = self._learner.tensors()
+        if len(payload):
+            return self._received(request, live, self._own(request), payload)
+        if not self._learner.base({}, int(request.numbers.get("digest", 0))):
+            raise Refusal("base")
+        return live
+
     def _received(
-        self, request: Request, live: Mapping[str, Tensor], own: Mapping[str, Tensor]
+        self,
+        request: Request,
+        live: Mapping[str, Tensor],
+        own: Mapping[str, Tensor],
+        payload: codec.Payload | None = None,
     ) -> Mapping[str, Tensor]:
         """All that this silo works on: what was sent, and for the rest its own."""
         shared = self._shared(live)
         try:
-            sent, masks = codec.decode_chosen(request.payload, self._recipe.codec, shared)
+            sent, masks = codec.decode_chosen(
+                request.payload if payload is None else payload, self._recipe.codec, shared
+            )
         except ValueError:
-            raise _No("payload") from None
+            raise Refusal("payload") from None
         if mismatch(sent, shared, whole=False):
-            raise _No("mismatch")
+            raise Refusal("mismatch")
         if len(sent) == len(live) and not masks:
             return sent
         based = self._shelf(request).get(BASE)
         whole = {**({} if based is None else based.tensors), **own}
         if masks.keys() - whole.keys():
-            raise _No("missing")
+            raise Refusal("missing")
         for name, new in sent.items():
             whole[name] = torch.where(masks[name], new, whole[name]) if name in masks else new
         if mismatch(whole, live, whole=True):
-            raise _No("missing")
+            raise Refusal("missing")
         return whole
 
     def _shared(self, live: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -347,14 +372,6 @@ class _Judgement:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-class _No(Exception):
-    """A refusal on its way out."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
-
-
 def _refusal(error: Exception) -> str:
     if isinstance(error, Diverged):
         return "diverged"
@@ -389,19 +406,8 @@ def _numbers(samples: int, result: FitResult) -> dict[str, Number]:
     return numbers
 
 
-def _reply(
-    request: Request,
-    payload: codec.Payload = b"",
-    numbers: Mapping[str, Number] | None = None,
-    refused: str | None = None,
-) -> Reply:
-    return Reply(
-        request.run, request.model, request.round, request.step, request.silo, payload, numbers or {}, refused=refused
-    )
-
-
 def _kept(request: Request, done: State) -> Reply:
-    return _reply(request, done.tensors["reply"].numpy().data, done.numbers["reply"])
+    return reply_to(request, done.tensors["reply"].numpy().data, done.numbers["reply"])
 
 
 def _last(own: Mapping[str, Tensor], received: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:

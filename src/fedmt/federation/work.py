@@ -5,9 +5,9 @@ Words that both sides share, and `Learner`, behind which text and engine stand. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -16,17 +16,36 @@ from fedmt.federation.checkpoint import State
 from fedmt.federation.messages import is_identifier
 from fedmt.place import Side
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fedmt.memory.index import Index
+    from fedmt.memory.quantise import Quantiser
+    from fedmt.memory.retrieve import Retrieval, Tuned
+
 __all__ = [
+    "ADMIT",
     "BASE",
     "FIT",
     "GRADIENT",
+    "INTRODUCE",
+    "INVITE",
     "LOSS",
+    "MEMORY",
+    "RECALL",
+    "RECITE",
+    "REMEMBER",
     "SEND",
     "SETS",
     "SPENT",
+    "TUNE",
     "FitOrder",
     "FitResult",
     "Learner",
+    "Refusal",
+    "Scribe",
+    "Written",
     "because",
     "is_statistic",
     "score_step",
@@ -37,6 +56,10 @@ GRADIENT = "gradient"
 FIT = "fit"
 SEND = "send"
 LOSS = "loss"
+# Of a memory: make a session, say one's key, let somebody in, seal one's records, open everyone's, learn their use, be
+# scored with them.
+MEMORY = ("invite", "introduce", "admit", "remember", "recall", "tune", "recite")
+INVITE, INTRODUCE, ADMIT, REMEMBER, RECALL, TUNE, RECITE = MEMORY
 SPENT = ("choose", "encode", "judge")
 SETS = ("dev", "test")
 _STATISTICS = (torch.float64, torch.float32, torch.int64, torch.int32)
@@ -53,13 +76,29 @@ _REASONS = {
     "base": "the engine that it has is not the one the federation begins from",
     "untrained": "it has not trained in this round",
     "diverged": "its training diverged; lower the highest learning rate, train.peak or train.public_peak",
+    "keys": "it has no key pair, or was not asked to share a memory",
+    "uninvited": "the session's key is not wrapped for it, or not by a member that it knows",
+    "stranger": "it knows nobody by the key that is to be let in",
+    "quantiser": "the quantiser it was sent is not the one that was agreed on",
+    "forgotten": "it has no records of this memory",
+    "dev": "it has no dev text, or too little, to learn from",
     "disk": "its disk is full, or its folder cannot be written",
 }
+
+
+class Refusal(Exception):
+    """A silo's refusal on its way out; `reason` is an identifier."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
 
 
 def because(refused: str) -> str:
     """A refusal's identifier as a clause."""
     kind, _, name = refused.partition(":")
+    if kind == "sealed":
+        return f"the sealed records that it was sent are not as they were sealed ({name.replace('-', ' ')})"
     return f"it failed with {name}" if kind == "failed" else _REASONS.get(kind, refused)
 
 
@@ -130,6 +169,38 @@ class Learner(Protocol):
 
     def score(self, model: str, set: str) -> Mapping[str, Tensor]:
         """Statistics of the resident engine on the set `dev` or `test`: numbers, never sentences."""
+
+
+class Scribe(Learner, Protocol):
+    """A learner that can also write its text down as records, and translate with everyone's."""
+
+    @property
+    def direction(self) -> str:
+        """Of its text, as an identifier: only records of one direction are merged."""
+
+    @property
+    def dev_pairs(self) -> int: ...
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Of the resident engine's output: tokens that a record may name."""
+
+    def records(self, quantiser: Quantiser) -> Written:
+        """The training text as records of the resident engine's states, as they are made."""
+
+    def tune(self, index: Index, seed: int) -> Tuned:
+        """Learn from the dev text how much neighbours count."""
+
+    def recite(self, model: str, memory: Retrieval) -> Mapping[str, Tensor]:
+        """As `score` on the test set, with the memory."""
+
+
+@dataclass
+class Written:
+    """Records part by part, and, when all are taken, how many of all were left out."""
+
+    parts: Iterable[NDArray[np.uint8]]
+    pruned: Callable[[], int]
 
 
 def is_statistic(name: str, tensor: Tensor) -> bool:

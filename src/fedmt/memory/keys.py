@@ -21,7 +21,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -35,7 +35,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from fedmt.errors import InputError
 from fedmt.files import sync_folder, write_bytes
 
-__all__ = ["KeyFault", "Private", "Public", "Wrapped", "load_private", "load_public", "new", "unwrap", "wrap"]
+__all__ = ["KeyFault", "Private", "Public", "Ring", "Wrapped", "load_private", "load_public", "new", "unwrap", "wrap"]
 
 SECRET_BYTES = 32
 _BOX_BYTES = SECRET_BYTES + 16
@@ -86,6 +86,14 @@ class Wrapped:
     recipient: str
     ephemeral: bytes
     box: bytes
+
+
+@dataclass(frozen=True)
+class Ring:
+    """What a silo holds of keys: its own pair, and by name the public keys whose fingerprints its people compared."""
+
+    private: Private
+    members: Mapping[str, Public]
 
 
 def generate() -> Private:

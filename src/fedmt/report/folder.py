@@ -131,6 +131,11 @@ class RunFolder:
         return self.path / "engines"
 
     @property
+    def memory(self) -> Path:
+        """What the silos of a memory end with, as any one of them has it."""
+        return self.path / "memory"
+
+    @property
     def hypotheses(self) -> Path:
         return self.path / "hypotheses"
 
