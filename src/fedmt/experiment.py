@@ -14,7 +14,7 @@ import hashlib
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from fedmt.corpus.packages import PRESETS
 from fedmt.corpus.pairs import Text
 from fedmt.corpus.silos import gather
 from fedmt.engine import device, extension
+from fedmt.engine.engine import Engine
 from fedmt.engine.ensemble import Voice
 from fedmt.engine.trainer import Past, Trainer
 from fedmt.errors import RecipeError, RunError
@@ -40,7 +41,7 @@ from fedmt.federation.coordinator import Coordinator
 from fedmt.federation.course import After, Engines
 from fedmt.federation.groups import Grouping, group
 from fedmt.federation.silo import Silo
-from fedmt.federation.transport import InProcess, Transport
+from fedmt.federation.transport import Beside, InProcess, Transport
 from fedmt.learner import Portion, SiloLearner, encoded
 from fedmt.place import Side
 from fedmt.recipe import Failures, Pretrained, PypiSilos, Recipe, Scratch, SitesSilos, ToySilos, Train, listed
@@ -50,7 +51,10 @@ from fedmt.report.folder import About, Facts, RunFolder, versions
 from fedmt.score.bootstrap import from_tensors
 from fedmt.score.rows import Bytes, Measured, collect, write_measured
 
-__all__ = ["Sites", "run"]
+__all__ = ["Sites", "identity", "run"]
+
+# Where the server trains along; no silo can be called so.
+SERVER = "public"
 
 Tensors = Mapping[str, Tensor]
 
@@ -61,6 +65,9 @@ class Sites:
 
     transport: Transport
     facts: Sequence[Facts]
+    # Called with the engine, the steps it has been trained, and whether silos have it by its name, before they are
+    # asked anything.
+    welcome: Callable[[Engine, Past, bool], None] = lambda *_: None
 
 
 def run(
@@ -86,9 +93,14 @@ def run(
     if not house.recipe.exists():
         files.write_text(house.recipe, reading.write(recipe))
     clock = _Clock(house.checkpoints / "clock.json")
-    digest = hashlib.sha256(reading.write(recipe).encode()).hexdigest()[:12]
-    _Run(recipe, house, tell_all([listen, house.tell]), clock, f"{recipe.name[:40]}-{digest}", sites).through()
+    _Run(recipe, house, tell_all([listen, house.tell]), clock, identity(recipe), sites).through()
     return house
+
+
+def identity(recipe: Recipe) -> str:
+    """What a run is called in every message: other recipes have other names."""
+    digest = hashlib.sha256(reading.write(recipe).encode()).hexdigest()[:12]
+    return f"{recipe.name[:40]}-{digest}"
 
 
 class _Clock:
@@ -137,6 +149,10 @@ class _Run:
         here = self.text.silos if self.sites is None else ()
         ids = {text.name: encoded(self.engine, [text], longest, self.tell) for text in here}
         start, past = self._public()
+        if self.sites is not None:
+            self.sites.welcome(self.engine, past, self._named)
+        if recipe.server:
+            ids[SERVER] = encoded(self.engine, self.text.public, longest, self.tell)
         self.silos = self._learners(ids, past)
         names = [text.name for text in self.text.silos]
         baselines = recipe.baselines
@@ -220,10 +236,13 @@ class _Run:
             for text in self.text.silos
             if text.name in ids
         }
-        if "combined" in recipe.baselines and len(made) > 1:
+        if "combined" in recipe.baselines and len(ids) > 1:
             train, dev = (Examples.join(sets) for sets in zip(*ids.values(), strict=True))
             together = replace(self.text.silos[0], name="combined", train=[], dev=[], test=[])
             made["combined"] = self._learner(together, train, dev, recipe, past)
+        if SERVER in ids:
+            own = replace(self.text.public[0], name=SERVER, train=[], dev=[], test=[])
+            made[SERVER] = self._learner(own, *ids[SERVER], recipe, past)
         return made
 
     def _learner(self, text: Text, train: Examples, dev: Examples, recipe: Recipe, past: Past) -> SiloLearner:
@@ -316,20 +335,23 @@ class _Run:
     def _federated(self, start: Tensors, names: Sequence[str]) -> Engines:
         recipe, portion = self.recipe, self._portion
         ledger = Ledger(self.house.ledger)
+        everyone = [*names, SERVER] if recipe.server else names
         coordinator = Coordinator(
             self.id,
             recipe,
-            self._transport(recipe, {name: self.silos[name] for name in names if name in self.silos}),
+            self._transport(recipe, {name: self.silos[name] for name in everyone if name in self.silos}),
             self.house.checkpoints,
             ledger,
             self.tell,
             {name: place.side for name, place in portion.places.items()},
             None if isinstance(recipe.groups, GroupsNone) else self._group,
+            SERVER,
         )
         shared = {name: start[name] for name in portion.shared}
         epochs, after = recipe.train.epochs, self._on_dev("federated", coordinator)
         base = footing.base_of(self.engine, portion, self._named)
-        return coordinator.train("federated", shared, names, recipe.rounds, epochs, after=after, base=base)
+        found = coordinator.train("federated", shared, everyone, recipe.rounds, epochs, after=after, base=base)
+        return {name: found[name] for name in names}
 
     def _ensemble(self, model: str, start: Tensors, names: Sequence[str]) -> None:
         """Every silo's own engine, all asked at each step; each as heavy as the others, or as its silo is large."""
@@ -435,9 +457,10 @@ class _Run:
 
     def _transport(self, plan: Recipe, learners: Mapping[str, SiloLearner]) -> Transport:
         """To silos in this process, or to where they are."""
-        if self.sites is not None:
+        if self.sites is not None and SERVER not in learners:
             return self.sites.transport
-        return InProcess(Silo(name, learner, self.house.silos / name, plan) for name, learner in learners.items())
+        here = InProcess(Silo(name, learner, self.house.silos / name, plan) for name, learner in learners.items())
+        return here if self.sites is None else Beside(self.sites.transport, here)
 
     def _facts(self) -> Sequence[Facts]:
         return [Facts.of(text) for text in self.text.silos] if self.sites is None else self.sites.facts

@@ -87,6 +87,19 @@ def _both(board: Board, console: Console, event: Event) -> None:
         console.print(Text(line, style="dim"))
 
 
+_WHY = {
+    "base": "the engine's base",
+    "gradient": "for their gradients",
+    "invite": "keys of a memory",
+    "introduce": "keys of a memory",
+    "admit": "keys of a memory",
+    "remember": "records of a memory",
+    "recall": "the merged memory",
+    "tune": "how to use the memory",
+    "recite": "to be scored with the memory",
+}
+
+
 # ── lines ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -104,7 +117,8 @@ class Lines:
         if isinstance(event, events.Travelled):
             when = f"{event.model}, round {event.round}" if event.round else event.model
             scored = not event.round or event.step.startswith("score")
-            what = f"{when}, to be scored" if scored else when
+            why = _WHY.get(event.step, "to be scored")
+            what = f"{when}, {why}" if scored else when
             same = self._travelled is not None and self._travelled[0] == what
             up, down = self._travelled[1:] if self._travelled and same else (0, 0)
             self._tell_travelled(keep=same)

@@ -9,7 +9,7 @@ from typing import Protocol
 from fedmt.federation.messages import Reply, Request
 from fedmt.federation.silo import Silo
 
-__all__ = ["InProcess", "Transport"]
+__all__ = ["Beside", "InProcess", "Transport"]
 
 
 class Transport(Protocol):
@@ -51,3 +51,20 @@ class InProcess:
         """Of a model that is finished, silos keep nothing."""
         for silo in self._silos.values():
             silo.forget(run, model)
+
+
+class Beside:
+    """Some silos here, the others elsewhere. The ones here answer first."""
+
+    def __init__(self, elsewhere: Transport, here: InProcess) -> None:
+        self._elsewhere, self._here = elsewhere, here
+
+    def silos(self) -> list[str]:
+        return [*self._elsewhere.silos(), *self._here.silos()]
+
+    def ask(self, requests: Sequence[Request], deadline: float | None = None) -> Iterator[Reply]:
+        own = set(self._here.silos())
+        far = [request for request in requests if request.silo not in own]
+        replies = self._elsewhere.ask(far, deadline) if far else iter(())
+        yield from self._here.ask([request for request in requests if request.silo in own], deadline)
+        yield from replies
