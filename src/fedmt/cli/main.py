@@ -18,9 +18,28 @@ from typing import Annotated, NoReturn
 import typer
 
 import fedmt
-from fedmt.cli import attack, compare, data, demo, keys, recipe, report, run, score, translate
+from fedmt.cli import (
+    attack,
+    compare,
+    coordinator,
+    data,
+    demo,
+    keys,
+    memory,
+    recipe,
+    report,
+    run,
+    score,
+    site,
+    translate,
+)
 from fedmt.cli.session import Session, write_line
 from fedmt.errors import FedmtError, RecipeError
+
+try:
+    from typer import TyperException as Misuse  # type: ignore[attr-defined, unused-ignore]
+except ImportError:  # as Flower's pins have it, Typer is older and its errors are click's
+    from click import ClickException as Misuse  # type: ignore[assignment, unused-ignore]
 
 __all__ = ["app", "call", "main"]
 
@@ -52,7 +71,10 @@ app.command("translate", rich_help_panel="Use")(translate.translate)
 app.command("score", rich_help_panel="Use")(score.score)
 app.command("compare", rich_help_panel="Use")(compare.compare)
 app.command("report", rich_help_panel="Use")(report.report)
+app.command("memory", rich_help_panel="Use")(memory.memory)
 app.command("attack", rich_help_panel="Use")(attack.attack)
+app.add_typer(site.app, name="site", rich_help_panel="Across sites")
+app.add_typer(coordinator.app, name="coordinator", rich_help_panel="Across sites")
 app.add_typer(data.app, name="data", rich_help_panel="Prepare")
 app.add_typer(keys.app, name="keys", rich_help_panel="Prepare")
 app.add_typer(recipe.app, name="recipe", rich_help_panel="Prepare")
@@ -103,7 +125,7 @@ def call(arguments: Sequence[str]) -> int:
         return _tell(session, error, error.mistakes, error.exit_code)
     except FedmtError as error:
         return _tell(session, error, [str(error)], error.exit_code)
-    except typer.TyperException as error:
+    except Misuse as error:
         return _tell(session, error, [_usage(error)], 2)
     except OSError as error:
         # A full disk does not say which file was being written.
@@ -130,7 +152,7 @@ def _one_line(text: str) -> str:
     return "".join(sign if sign.isprintable() else " " for sign in " ".join(text.split()))
 
 
-def _usage(error: typer.TyperException) -> str:
+def _usage(error: Misuse) -> str:
     """Typer's own words, with where to read more."""
     text = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)

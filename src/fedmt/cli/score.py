@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from fedmt.cli.session import From, Json, OfSilo, To, direction_of, open_engine, own_engines, show, write_line
-from fedmt.cli.translate import Beam, EngineName, translator, way
+from fedmt.cli.translate import Beam, EngineName, UseMemory, open_memory, translator, way
 from fedmt.errors import CommandError
 
 if TYPE_CHECKING:
     from fedmt.corpus.pairs import Direction, Pair
+    from fedmt.memory.retrieve import Retrieval
     from fedmt.report.tables import Cell
     from fedmt.score.statistics import Statistics
 
@@ -44,6 +45,7 @@ def score(
     target: To = None,
     beam: Beam = None,
     silo: OfSilo = None,
+    memory: UseMemory = True,
     as_json: Json = False,
 ) -> None:
     """Score an engine: BLEU, chrF++ and TER with their signatures.
@@ -82,9 +84,12 @@ def score(
     from fedmt.score.statistics import measure
 
     measured: list[tuple[_Set, Statistics]] = []
+    recalled: dict[Direction, Retrieval | None] = {}
     for one in sets:
         own = open_engine(name, one.name)[0] if recipe is not None and one.name in apart else engine
-        work = translator(own, recipe, one.direction, beam)
+        if memory and one.direction not in recalled:
+            recalled[one.direction] = open_memory(name, one.direction, own)
+        work = translator(own, recipe, one.direction, beam, recalled.get(one.direction))
         hypotheses: list[str] = []
         for start in range(0, len(one.pairs), BATCH):
             hypotheses += work([pair.source for pair in one.pairs[start : start + BATCH]])

@@ -18,10 +18,12 @@ from fedmt.events import Event, Note
 
 if TYPE_CHECKING:
     from fedmt.corpus.pairs import Direction
+    from fedmt.engine.device import Machine
     from fedmt.engine.engine import Engine
-    from fedmt.recipe import Recipe
+    from fedmt.memory.retrieve import Retrieval
+    from fedmt.recipe import Decode, Recipe
 
-__all__ = ["Beam", "EngineName", "translate", "translator", "way"]
+__all__ = ["Beam", "EngineName", "UseMemory", "open_memory", "translate", "translator", "way"]
 
 EngineName: TypeAlias = Annotated[
     str, typer.Argument(metavar="RUN|ENGINE", help="A run's folder, an engine's folder, or a name on the hub.")
@@ -29,6 +31,10 @@ EngineName: TypeAlias = Annotated[
 Beam: TypeAlias = Annotated[
     int | None,
     typer.Option("--beam", metavar="N", parser=whole(1, 64), help="1 is greedy.", show_default="the recipe's"),
+]
+
+UseMemory: TypeAlias = Annotated[
+    bool, typer.Option("--memory/--no-memory", help="Ask the run's memory, where it has one.")
 ]
 
 # So many lines are translated together: enough to sort them by length, few enough to see them come.
@@ -47,9 +53,14 @@ def translate(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Instead of stdout.")] = None,
     beam: Beam = None,
     silo: OfSilo = None,
+    memory: UseMemory = True,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Of each token: the engine's own probability, and the neighbours."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Translate stdin, a file, or what you type.
+    """Translate stdin, a file, or what you type. A run that has a memory translates with it.
 
     [dim]echo "Die Datei konnte nicht gelesen werden." | fedmt translate runs/demo[/]
     """
@@ -65,7 +76,15 @@ def translate(
             )
         )
     direction = way(name, engine, direction_of(source, target))
-    work = translator(engine, recipe, direction, beam)
+    recall = open_memory(name, direction, engine) if memory else None
+    if explain:
+        if recall is None:
+            raise CommandError(f"--explain: {name} has no memory to look up in")
+        if output is not None:
+            raise CommandError("--explain: goes to stdout; leave out --output")
+        _explain(engine, recipe, direction, beam, recall, input, as_json)
+        return
+    work = translator(engine, recipe, direction, beam, recall)
     if input is None and output is None and not as_json and sys.stdin.isatty():
         _prompt(work, direction)
         return
@@ -98,20 +117,61 @@ def way(name: str, engine: Engine, asked: Direction | None) -> Direction:
     return asked
 
 
-def translator(engine: Engine, recipe: Recipe | None, direction: Direction, beam: int | None) -> Translator:
-    from fedmt.engine import decoder, device
+def open_memory(name: str, direction: Direction, engine: Engine) -> Retrieval | None:
+    """The memory of a run, if it has one for this direction."""
+    folder = Path(name) / "memory"
+    if not (folder / "memory.json").is_file():
+        return None
+    from fedmt.memory import store
+
+    return store.load(folder, direction, engine)
+
+
+def _settings(recipe: Recipe | None, beam: int | None) -> tuple[Decode, Machine]:
+    from fedmt.engine import device
     from fedmt.recipe import Decode
 
     settings = recipe.decode if recipe is not None else Decode()
     if beam is not None:
         settings = settings.model_copy(update={"beam": beam})
-    machine = device.choose(recipe.compute if recipe is not None else None)
+    return settings, device.choose(recipe.compute if recipe is not None else None)
+
+
+def translator(
+    engine: Engine,
+    recipe: Recipe | None,
+    direction: Direction,
+    beam: int | None,
+    memory: Retrieval | None = None,
+) -> Translator:
+    from fedmt.engine import decoder
+
+    settings, machine = _settings(recipe, beam)
 
     def work(lines: list[str]) -> list[str]:
-        found = decoder.translate(engine, lines, direction, settings, machine, listen=_tell)
+        found = decoder.translate(engine, lines, direction, settings, machine, listen=_tell, memory=memory)
         return [" ".join(text.split()) for text in found]
 
     return work
+
+
+def _explain(
+    engine: Engine,
+    recipe: Recipe | None,
+    direction: Direction,
+    beam: int | None,
+    memory: Retrieval,
+    input: Path | None,
+    as_json: bool,
+) -> None:
+    from fedmt.cli.explain import Explainer
+
+    explainer = Explainer(engine, direction, *_settings(recipe, beam), memory)
+    if input is None and sys.stdin.isatty():
+        typer.echo(f"{direction}; end with Ctrl-D", err=True)
+    for lines in _file(input) if input is not None else _stream(sys.stdin.fileno()):
+        for line in lines:
+            explainer.tell(line, as_json)
 
 
 def _tell(event: Event) -> None:

@@ -185,6 +185,11 @@ class Memories:
             numbers = dict(kept.numbers)
             for sealed in numbers["ledgers"]:
                 self._ledger.settle(sealed)
+        # Who is no longer in has nothing here either.
+        for silo in set(numbers["records"]).difference(silos):
+            (folder / silo).unlink(missing_ok=True)
+            numbers |= {key: {one: n for one, n in numbers[key].items() if one != silo} for key in ("records", "dev")}
+            self._shelf.put(name, State({}, numbers))
         if asked := [silo for silo in silos if silo not in numbers["records"]]:
             self._ledger.forget()
             for joiner in asked if numbers["records"] else ():
