@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedmt import experiment
+from fedmt import experiment, remembrance
 from fedmt.federation.messages import Reply, unwire
 from fedmt.recipe import Recipe
 from tests.federation.canaries import SENTENCES, Tapped, found
@@ -90,6 +90,10 @@ WAYS: dict[str, tuple[dict[str, Any], set[str]]] = {
         },
         {"fit", "loss"},
     ),
+    "a memory, behind a round": (
+        {"memory": {"code_bytes": 4, "lists": 4}, "rounds": 1},
+        {"fit", "invite", "remember", "recall", "tune", "recite"},
+    ),
 }
 
 
@@ -124,6 +128,7 @@ def test_no_byte_of_a_real_run_holds_text(
         return taps[-1]
 
     monkeypatch.setattr(experiment, "InProcess", tapped)
+    monkeypatch.setattr(remembrance, "InProcess", tapped)
     experiment.run(recipe, tmp_path / "run")
 
     assert found((tmp_path / "clinic-train.tsv").read_bytes())

@@ -68,6 +68,8 @@ class Sites:
     # Called with the engine, the steps it has been trained, and whether silos have it by its name, before they are
     # asked anything.
     welcome: Callable[[Engine, Past, bool], None] = lambda *_: None
+    # What sites know this run by; others of the same recipe have other names, or they would be taken for it.
+    run: str | None = None
 
 
 def run(
@@ -93,7 +95,8 @@ def run(
     if not house.recipe.exists():
         files.write_text(house.recipe, reading.write(recipe))
     clock = _Clock(house.checkpoints / "clock.json")
-    _Run(recipe, house, tell_all([listen, house.tell]), clock, identity(recipe), sites).through()
+    id = identity(recipe) if sites is None else sites.run or identity(recipe)
+    _Run(recipe, house, tell_all([listen, house.tell]), clock, id, sites).through()
     return house
 
 
@@ -157,7 +160,9 @@ class _Run:
         names = [text.name for text in self.text.silos]
         baselines = recipe.baselines
         if "public" in baselines:
-            self._score("public", dict.fromkeys(names, start), travels=not self._named)
+            # Sites that have it by its name are not sent it.
+            sent = {} if self.sites is not None and self._named else start
+            self._score("public", dict.fromkeys(names, sent), travels=not self._named)
         public = self._extend(start)
         # A few tensors, new or not, of an engine that is past its first steps.
         past = past if self.trains_all else None
@@ -339,7 +344,7 @@ class _Run:
         coordinator = Coordinator(
             self.id,
             recipe,
-            self._transport(recipe, {name: self.silos[name] for name in everyone if name in self.silos}),
+            self._transport(self._silos(recipe, {name: self.silos[name] for name in everyone if name in self.silos})),
             self.house.checkpoints,
             ledger,
             self.tell,
@@ -427,11 +432,12 @@ class _Run:
         personal: bool = False,
     ) -> Tensors:
         """Train in this process with nothing left out, and without a word about bytes: none travel."""
-        silos = InProcess(Silo(name, learner, self.house.silos / name, plan) for name, learner in learners.items())
+        silos = self._silos(plan, learners)
         ledger = Ledger(self._stayed(model))
-        coordinator = Coordinator(self.id, plan, silos, self.house.checkpoints, ledger, self._untravelled)
+        coordinator = Coordinator(self.id, plan, InProcess(silos), self.house.checkpoints, ledger, self._untravelled)
         engines = coordinator.train(model, start, list(learners), rounds, epochs, personal)
-        silos.forget(self.id, model)
+        for silo in silos:
+            silo.forget(self.id, model)
         return engines[next(iter(learners))]
 
     def _score(self, model: str, engines: Engines, *, travels: bool = False) -> None:
@@ -442,12 +448,13 @@ class _Run:
         here = [name for name in engines if name in self.silos]
         learners = {name: self.silos[name] if whole else self.silos[name].sharing_all() for name in here}
         listen = self.tell if travels else self._untravelled
-        transport = self._transport(plan, learners)
+        silos = self._silos(plan, learners)
+        transport = self._transport(silos)
         coordinator = Coordinator(self.id, plan, transport, self.house.checkpoints, Ledger(path), listen)
         for name, statistics in coordinator.score(model, engines, list(engines), "test").items():
             self._measure(model, name, statistics)
-        if isinstance(transport, InProcess):
-            transport.forget(self.id, model)
+        for silo in silos:
+            silo.forget(self.id, model)
 
     def _measure(self, model: str, name: str, statistics: Tensors) -> None:
         value = Measured(*from_tensors(statistics, name))
@@ -455,12 +462,14 @@ class _Run:
         scores = value.statistics.scores()
         self.tell(Scored(model, name, "test", scores.bleu, scores.chrf, scores.n))
 
-    def _transport(self, plan: Recipe, learners: Mapping[str, SiloLearner]) -> Transport:
-        """To silos in this process, or to where they are."""
-        if self.sites is not None and SERVER not in learners:
-            return self.sites.transport
-        here = InProcess(Silo(name, learner, self.house.silos / name, plan) for name, learner in learners.items())
-        return here if self.sites is None else Beside(self.sites.transport, here)
+    def _silos(self, plan: Recipe, learners: Mapping[str, SiloLearner]) -> list[Silo]:
+        return [Silo(name, learner, self.house.silos / name, plan) for name, learner in learners.items()]
+
+    def _transport(self, silos: Sequence[Silo]) -> Transport:
+        """To silos in this process, to where they are, or to both."""
+        if self.sites is None:
+            return InProcess(silos)
+        return Beside(self.sites.transport, InProcess(silos)) if silos else self.sites.transport
 
     def _facts(self) -> Sequence[Facts]:
         return [Facts.of(text) for text in self.text.silos] if self.sites is None else self.sites.facts

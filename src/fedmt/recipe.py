@@ -377,6 +377,11 @@ class Memory(Frozen):
     temperature: Annotated[float, Field(gt=0)] | None = Field(
         None, description="that squared distances are divided by; none: learned on dev text"
     )
+    learns: Literal["each", "one"] = Field(
+        "each",
+        description="who learns from dev text how to use it: each silo for itself, and nothing of that travels; or "
+        "one, that of the most dev text, for all",
+    )
     probes: Annotated[int, Field(ge=1, le=4096)] | None = Field(
         None, description="lists that are searched for a token; none: chosen on dev text, as few as will do"
     )
@@ -501,15 +506,14 @@ class Recipe(Frozen):
     def _one_memory(self) -> Recipe:
         if self.memory is None:
             if missing := {"weights", "memory"}.intersection(self.baselines):
-                raise ValueError(
-                    f"baselines: {min(missing)} has no sense without a memory; set `memory`, or leave it out"
-                )
+                raise ValueError(f"baselines: {min(missing)} wants a memory; set `memory`, or leave it out")
             return self
+        trained = {"alone", "chained", "combined", "ensemble", "ensemble_sized", "personal"}
+        if not self.rounds and (idle := sorted(trained.intersection(self.baselines))):
+            raise ValueError(f"baselines: {idle[0]} trains for as many rounds as the federation, and rounds is 0")
         part = self.part
         if not isinstance(self.groups, GroupsNone):
-            raise ValueError(
-                "memory: records of several engines do not mix, and groups make several; allowed: groups none"
-            )
+            raise ValueError("memory: records of several engines do not mix, as groups make them; allowed: groups none")
         if isinstance(part, PartControllers) and (part.trains, part.shares) == ("all", "controllers"):
             raise ValueError("memory: records of several engines do not mix, and here each silo keeps its own")
         if not isinstance(part, PartAll) and not self.rounds:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from torch import Tensor
 
@@ -139,12 +138,19 @@ class Remembrance:
         return InProcess(silo(name) for name in members)
 
     def _keep(
-        self, model: str, members: Sequence[str], learnt: Mapping[str, Path], quantiser: Quantiser, engine: str
+        self, model: str, members: Sequence[str], first: Mapping[str, str], quantiser: Quantiser, engine: str
     ) -> None:
-        """What any member ends with is what a translator wants: they all have the same."""
-        parts: dict[Direction, tuple[Path, Path]] = {}
-        for name in members:
-            way = self.directions[name]
-            keeper = Keeper(name, self.learners[name], self.house.silos / name, self.recipe, self.rings()[name])
-            parts.setdefault(way, (keeper.house(self.run, model) / "records", learnt[str(way)]))
+        """What its members end with is what a translator wants: the same records all, each its own use of them."""
+        rings, parts = self.rings(), dict[Direction, store.Part]()
+        for way in dict.fromkeys(self.directions[name] for name in members):
+            houses = {
+                name: Keeper(name, self.learners[name], self.house.silos / name, self.recipe, rings[name]).house(
+                    self.run, model
+                )
+                for name in members
+                if self.directions[name] == way
+            }
+            owns = {name: house / "own" if (house / "own").exists() else house for name, house in houses.items()}
+            chosen = first[str(way)]
+            parts[way] = store.Part(houses[chosen] / "records", owns, chosen)
         store.keep(self.house.memory, quantiser, parts, engine)

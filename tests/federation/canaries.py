@@ -61,9 +61,13 @@ def disguises(text: str) -> Iterator[bytes]:
 
 WORDS = ["Kanarienvogel", "Zwölfmeier", "donnerstags", "Zwoelfmeier", "Thursdays", "Patienten"]
 NEEDLES = {needle for text in (*SENTENCES, *WORDS) for needle in disguises(text) if len(needle) >= 6}
-PACKERS: dict[str, tuple[bytes, Callable[[bytes], bytes]]] = {
+PACKERS: dict[str, tuple[bytes, Callable[[bytes | memoryview], bytes]]] = {
     "gzip": (b"\x1f\x8b\x08", lambda data: zlib.decompressobj(31).decompress(data)),
-    "zlib": (b"\x78", lambda data: zlib.decompressobj().decompress(data)),
+    # The four headers that a stream of the usual window may begin with.
+    **{
+        f"zlib {level!r}": (b"\x78" + level, lambda data: zlib.decompressobj().decompress(data))
+        for level in (b"\x01", b"\x5e", b"\x9c", b"\xda")
+    },
     "bz2": (b"BZh", lambda data: bz2.BZ2Decompressor().decompress(data)),
     "xz": (b"\xfd7zXZ", lambda data: lzma.LZMADecompressor().decompress(data)),
 }
@@ -74,11 +78,12 @@ def found(content: bytes, packed: bool = True) -> bytes | None:
     for needle in NEEDLES:
         if needle in content:
             return needle
+    view = memoryview(content)
     for magic, unpack in PACKERS.values() if packed else ():
         at = content.find(magic)
         while at >= 0:
             try:
-                inside = unpack(content[at:])
+                inside = unpack(view[at:])
             except (zlib.error, OSError, lzma.LZMAError, EOFError):
                 inside = b""
             if inside and (hit := found(inside, packed=False)):

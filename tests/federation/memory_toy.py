@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedmt.errors import Failure
 from fedmt.events import Event
 from fedmt.exchange import codec
 from fedmt.exchange.ledger import Ledger
@@ -72,7 +73,9 @@ class Writer(Arithmetic):
         return Written(iter([whole[:2], whole[2:]]), lambda: 0)
 
     def tune(self, index: Index, seed: int) -> Tuned:
-        adaptive = Adaptive.fixed(4, WIDTH, {0: 0.5, 4: 0.5}, 2.0, 2)
+        if not self.dev_pairs:
+            raise Failure("too few")
+        adaptive = Adaptive.fixed(4, WIDTH, {0: 0.5, 4: 0.5}, float(self.seed), 2)
         return Tuned(adaptive, len(index) + seed, 3.0, 2.0, 0.5)
 
     def recite(self, _model: str, memory: Retrieval) -> Mapping[str, Tensor]:
@@ -91,11 +94,12 @@ class Federation:
         transport: Callable[[list[Silo]], Transport] | None = None,
         known: Callable[[str, str], bool] = lambda *_: True,
         run: str = "run-1",
+        dev: Sequence[int] = (5, 6, 7),
     ) -> None:
         self.folder, self.plan, self.names = folder, plan or settings(), list(names)
         self.events: list[Event] = []
         engine = Engine()
-        self.writers = {name: Writer(engine, place + 1, 30 + 7 * place, 5 + place) for place, name in enumerate(names)}
+        self.writers = {name: Writer(engine, place + 1, 30 + 7 * place, dev[place]) for place, name in enumerate(names)}
         self.private = {name: key(folder, name) for name in names}
         self.keepers: dict[str, Keeper] = {}
         silos = []
@@ -115,7 +119,7 @@ class Federation:
         self.run = run
         self.quantiser = quantiser()
 
-    def share(self, members: Sequence[str] | None = None, **changes: Any) -> dict[str, Path]:
+    def share(self, members: Sequence[str] | None = None, **changes: Any) -> dict[str, str]:
         engine = codec.encode(start(), self.plan.codec)
         share = Share(changes.get("quantiser", self.quantiser), engine, (9, 3))
         return self.memories.share(share, members or self.names)

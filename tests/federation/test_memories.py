@@ -39,13 +39,40 @@ def test_everyone_ends_with_everyones_records(tmp_path: Path) -> None:
     found = made.share()
     for name in NAMES:
         assert made.has(name) == made.written(*NAMES)
-    assert set(found) == {"de-en"}
+    assert found == {"de-en": "agency"}
     scores = made.memories.recite(NAMES)
     assert {name: float(table["bleu"][0]) for name, table in scores.items()} == dict.fromkeys(NAMES, 30 + 37 + 44)
-    # What one silo's dev text taught reached all.
-    recited = [one for writer in made.writers.values() for one in writer.recited]
+
+
+@pytest.mark.parametrize(
+    ("learns", "dev", "taught"),
+    [
+        ("each", (5, 6, 7), [1.0, 2.0, 3.0]),
+        # The agency has the most dev text.
+        ("one", (5, 6, 7), [3.0, 3.0, 3.0]),
+        # Who has none uses what another learnt.
+        ("each", (5, 0, 7), [1.0, 3.0, 3.0]),
+        ("one", (9, 0, 7), [1.0, 1.0, 1.0]),
+    ],
+)
+def test_each_learns_for_itself_or_one_for_all(
+    learns: str, dev: tuple[int, int, int], taught: list[float], tmp_path: Path
+) -> None:
+    made = Federation(tmp_path, settings(learns=learns), transport=tapped(), dev=dev)
+    made.share()
+    made.memories.recite(NAMES)
+    recited = [one for name in NAMES for one in made.writers[name].recited]
     assert [size for size, _ in recited] == [111] * 3
-    assert [temperature for _, temperature in recited] == pytest.approx([2.0] * 3)
+    assert [temperature for _, temperature in recited] == pytest.approx(taught)
+    assert isinstance(made.transport, Counting)
+    replies = [message for message in map(unwire, made.transport.tape) if isinstance(message, Reply)]
+    carried = [message.silo for message in replies if message.step == "tune" and len(message.payload)]
+    assert len(carried) == (0 if learns == "each" and all(dev) else 1)
+
+
+def test_nobody_can_learn_without_dev_text(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="no silo's dev text could teach how to use it: there is none"):
+        Federation(tmp_path, dev=(0, 0, 0)).share()
 
 
 def test_records_are_of_the_engine_that_was_sent(tmp_path: Path) -> None:

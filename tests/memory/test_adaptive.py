@@ -112,6 +112,20 @@ def test_the_mixture_is_the_sum_written_out() -> None:
     assert torch.equal(mixed[2], log_probs[2])
 
 
+def test_rows_that_are_not_mixed_keep_every_bit_and_the_others_are_mixed_in_place() -> None:
+    log_probs = torch.randn(6, 40, generator=DRAW).log_softmax(-1)
+    tokens = torch.randint(40, (3, 4), generator=DRAW)
+    tokens[1, 2:] = -1
+    each = torch.rand(3, 4, generator=DRAW) / 8 * (tokens >= 0)
+    weights = Weights(1 - each.sum(-1), each, each)
+    rows, before = torch.tensor([1, 2, 5]), log_probs.clone()
+    mixed = learning.mix_rows(log_probs, rows, weights, tokens)
+    assert mixed is log_probs
+    assert torch.equal(mixed[[0, 3, 4]], before[[0, 3, 4]])
+    assert torch.equal(mixed[rows], mix(before[rows], weights, tokens))
+    assert not torch.isclose(mixed[rows], before[rows]).all(-1).any()
+
+
 def test_an_engines_share_of_all_changes_no_bit() -> None:
     log_probs = 30 * torch.randn(4, 50, generator=DRAW)
     own, each = torch.ones(4), torch.zeros(4, 8)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import tracemalloc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,64 @@ def test_writing_and_reading_hold_one_part_at_a_time(tmp_path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 * 50_000 * size < (tmp_path / "memory/records.safetensors").stat().st_size / 8
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what is mapped")
+def test_what_was_read_of_a_folder_does_not_stay_in_memory(tmp_path: Path) -> None:
+    by = quantiser("opus")
+
+    def mapped() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssFile:"))
+
+    draw, size = np.random.default_rng(0), Layout.of(by).record_bytes
+    given = (draw.integers(256, size=(100_000, size), dtype=np.uint8) for _ in range(30))
+    datastore.write(tmp_path / "memory", given, by)
+    read = Records.open(tmp_path / "memory", by)
+    before = mapped()
+    most = max(mapped() for _ in read.parts(10_000))
+    assert most - before < read.count * size / 4
+
+
+def test_building_costs_no_more_memory_for_more_text(tmp_path: Path) -> None:
+    by = quantiser("opus")
+
+    def peak(parts: int) -> int:
+        draw = np.random.default_rng(0)
+        made = (draw.standard_normal((4000, by.width), dtype=np.float32) for _ in range(parts))
+        # Tensors upon arrays, whose memory is seen.
+        given = (States(torch.from_numpy(array), torch.zeros(len(array), dtype=torch.int64)) for array in made)
+        tracemalloc.start()
+        try:
+            count = datastore.write(tmp_path / str(parts), datastore.build(given, by), by)
+            assert count == parts * 4000
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(1)
+    few, many = peak(4), peak(32)
+    assert 4000 * by.width * 4 < few
+    assert many < 1.1 * few
+
+
+def test_of_all_states_one_batch_and_the_next_are_there(tmp_path: Path) -> None:
+    """With an engine's own, from its forced pass to the folder."""
+    made, by = tiny.learnt("opus"), quantiser("opus")
+    alive: list[weakref.ref[States]] = []
+    most = 0
+
+    def watched() -> Iterator[States]:
+        nonlocal most
+        for part in states(made, batch_tokens=60):
+            alive.append(weakref.ref(part))
+            most = max(most, sum(one() is not None for one in alive))
+            yield part
+            del part
+
+    datastore.write(tmp_path / "memory", datastore.build(watched(), by), by)
+    assert len(alive) > 8
+    assert most <= 2
 
 
 def test_a_folder_that_failed_is_absent(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from fedmt.errors import CommandError
 
 if TYPE_CHECKING:
     from fedmt.corpus.pairs import Direction, Pair
-    from fedmt.memory.retrieve import Retrieval
     from fedmt.report.tables import Cell
     from fedmt.score.statistics import Statistics
 
@@ -84,12 +83,10 @@ def score(
     from fedmt.score.statistics import measure
 
     measured: list[tuple[_Set, Statistics]] = []
-    recalled: dict[Direction, Retrieval | None] = {}
     for one in sets:
         own = open_engine(name, one.name)[0] if recipe is not None and one.name in apart else engine
-        if memory and one.direction not in recalled:
-            recalled[one.direction] = open_memory(name, one.direction, own)
-        work = translator(own, recipe, one.direction, beam, recalled.get(one.direction))
+        recalled = open_memory(name, one.direction, own, silo or one.name) if memory else None
+        work = translator(own, recipe, one.direction, beam, recalled)
         hypotheses: list[str] = []
         for start in range(0, len(one.pairs), BATCH):
             hypotheses += work([pair.source for pair in one.pairs[start : start + BATCH]])

@@ -118,8 +118,13 @@ def open_engine(name: str, silo: str | None = None) -> tuple[Engine, Recipe | No
             raise RunError(f"{name}: the run has no engine yet; finish it with: fedmt run {name} --resume")
         if silo is None:
             return engine.load(folder / "engine"), read(folder)
-        own = own_engines(name)
+        from fedmt.memory import store
+
+        own, remembering = own_engines(name), store.silos(folder / "memory")
+        if silo in remembering:
+            return engine.load(folder / "engine"), read(folder)
         if silo not in own:
+            own = own or remembering
             told = f"allowed: {', '.join(own)}" if own else "its silos have one engine together"
             raise CommandError(f"--silo: {name} has no engine of {silo!r} apart; {told}")
         return engine.load(folder / "engines" / silo), read(folder)

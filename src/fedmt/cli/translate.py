@@ -76,7 +76,7 @@ def translate(
             )
         )
     direction = way(name, engine, direction_of(source, target))
-    recall = open_memory(name, direction, engine) if memory else None
+    recall = open_memory(name, direction, engine, silo) if memory else None
     if explain:
         if recall is None:
             raise CommandError(f"--explain: {name} has no memory to look up in")
@@ -117,14 +117,14 @@ def way(name: str, engine: Engine, asked: Direction | None) -> Direction:
     return asked
 
 
-def open_memory(name: str, direction: Direction, engine: Engine) -> Retrieval | None:
-    """The memory of a run, if it has one for this direction."""
+def open_memory(name: str, direction: Direction, engine: Engine, silo: str | None = None) -> Retrieval | None:
+    """The memory of a run, if it has one for this direction, used as this silo has learnt to."""
     folder = Path(name) / "memory"
     if not (folder / "memory.json").is_file():
         return None
     from fedmt.memory import store
 
-    return store.load(folder, direction, engine)
+    return store.load(folder, direction, engine, silo)
 
 
 def _settings(recipe: Recipe | None, beam: int | None) -> tuple[Decode, Machine]:

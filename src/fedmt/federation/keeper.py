@@ -11,6 +11,7 @@ Everything is kept on disk: asked again, a silo answers with the same file. What
 from __future__ import annotations
 
 import mmap
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -167,28 +168,33 @@ class Keeper:
         finally:
             received.unlink(missing_ok=True)
         self._index = None
+        shutil.rmtree(house / "own", ignore_errors=True)
         return reply_to(request, numbers={"records": count})
 
     # ── what comes of it ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _tune(self, request: Request, house: Path) -> Reply:
-        index = self._codes(house)
+        """Asked for its `own`, a silo keeps what it learns, and the reply has only how well it did."""
+        index, own = self._codes(house), bool(request.numbers.get("own", 0))
         try:
             tuned = self._learner.tune(index, int(request.numbers["seed"]))
         except Failure:
+            if own:
+                return reply_to(request, numbers={"learnt": 0})
             raise Refusal("dev") from None
-        tuned.adaptive.save(house)
-        payload, numbers = packed_adaptive(house)
+        tuned.adaptive.save(house / "own" if own else house)
+        payload, numbers = packed_adaptive(house / "own" if own else house)
         told = {
+            "learnt": 1,
             "tokens": tuned.tokens,
             "engine_loss": float(tuned.engine_loss),
             "loss": float(tuned.loss),
             "looked_up": float(tuned.looked_up),
         }
-        return reply_to(request, payload, {**numbers, **told})
+        return reply_to(request, b"" if own else payload, {**numbers, **told})
 
     def _recite(self, request: Request, house: Path) -> Reply:
-        adaptive = adaptive_of(request, house)
+        adaptive = adaptive_of(request, house) if len(request.payload) else self.learnt(house)
         memory = Retrieval(self._codes(house), adaptive)
         begun = time.perf_counter()
         statistics = self._learner.recite(request.model, memory)
@@ -198,6 +204,12 @@ class Keeper:
             "seconds": time.perf_counter() - begun,
         }
         return reply_to(request, codec.pack(statistics), numbers)
+
+    @staticmethod
+    def learnt(house: Path) -> Adaptive:
+        if not (house / "own" / "adaptive.json").exists():
+            raise Refusal("untuned")
+        return Adaptive.load(house / "own")
 
     def _codes(self, house: Path) -> Codes:
         """The index of what was recalled, and the engine that goes with it, resident."""

@@ -76,16 +76,19 @@ class Memories:
         self._directions = directions
         self._shelf = Shelf(folder)
 
-    def share(self, share: Share, members: Sequence[str]) -> dict[str, Path]:
-        """Everyone's records at every member; and of each direction the folder with what was learnt of their use."""
-        found: dict[str, Path] = {}
+    def share(self, share: Share, members: Sequence[str]) -> dict[str, str]:
+        """Everyone's records at every member; and of each direction the silo of the most dev text."""
+        found: dict[str, str] = {}
         for way in dict.fromkeys(self._directions[silo] for silo in members):
             silos = [silo for silo in members if self._directions[silo] == way]
             invitation = self._invited(way, silos, share)
             count = self._remembered(way, silos, share, invitation)
             silos = [silo for silo in silos if silo in count]
             self._recalled(way, silos, invitation.session)
-            found[way] = self._tuned(way, silos)
+            self._tuned(way, silos)
+            tuned = self._shelf.get(f"tune-{way}")
+            assert tuned is not None
+            found[way] = str(tuned.numbers["by"])
         return found
 
     def recite(self, members: Sequence[str]) -> dict[str, dict[str, Tensor]]:
@@ -101,14 +104,19 @@ class Memories:
         return {silo: table for silo, table in scores.items() if table}
 
     def _recited(self, way: str, silos: Sequence[str]) -> State:
-        payload, numbers = packed_adaptive(self._folder / way)
-        found: dict[str, Tensor] = {}
+        tuned, found = self._shelf.get(f"tune-{way}"), dict[str, Tensor]()
+        assert tuned is not None
 
         def take(silo: str, table: dict[str, Tensor]) -> None:
             # A view would keep the whole reply.
             found.update({f"{silo}/{name}": tensor.clone() for name, tensor in table.items()})
 
-        self._ask(RECITE, silos, payload, numbers, replies.statistics, take)
+        own = [silo for silo in silos if silo in tuned.numbers["own"]]
+        if own:
+            self._ask(RECITE, own, b"", {}, replies.statistics, take)
+        if others := [silo for silo in silos if silo not in own]:
+            payload, numbers = packed_adaptive(self._folder / way)
+            self._ask(RECITE, others, payload, numbers, replies.statistics, take)
         return State(found)
 
     # ── stage by stage ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -256,43 +264,58 @@ class Memories:
 
         self._once(f"recall-{way}", {"session": session.id, "silos": list(silos)}, ask)
 
-    def _tuned(self, way: str, silos: Sequence[str]) -> Path:
-        """One silo's dev text teaches all: that of the largest, or, where it cannot, the next."""
-        folder, kept = self._folder / way, self._shelf.get(f"remember-{way}")
-        assert kept is not None
-        about = self._shelf.get(f"recall-{way}")
+    def _tuned(self, way: str, silos: Sequence[str]) -> None:
+        """Every silo learns for itself, or one for all; one, too, for those who have too little dev text."""
+        about, kept = self._shelf.get(f"recall-{way}"), self._shelf.get(f"remember-{way}")
         assert about is not None
+        assert kept is not None
         dev: dict[str, int] = kept.numbers["dev"]
         order = sorted((silo for silo in silos if dev[silo]), key=lambda silo: -dev[silo])
+        told = self._once(
+            f"tune-{way}", about.numbers["about"], partial(self._asked_to_tune, way, silos, order)
+        ).numbers
+        for silo, numbers in told["told"].items():
+            said = (
+                f"{numbers['neighbours']} neighbours, {numbers['probes']} lists, {numbers['looked_up']:.0%} of tokens"
+            )
+            why = f"its dev text: {numbers['engine_loss']:.2f} nats a token without, {numbers['loss']:.2f} with"
+            self._listen(Choice(f"memory of {way} at {silo}", said, why))
 
-        def ask() -> State:
-            def read(reply: Reply) -> Mapping[str, Number]:
-                replies.statistics(reply)
-                try:
-                    adaptive_of(reply, folder)
-                except FedmtError as error:
-                    raise Refused(reply.silo, str(error)) from None
-                return reply.numbers
+    def _asked_to_tune(self, way: str, silos: Sequence[str], order: Sequence[str]) -> State:
+        told: dict[str, Mapping[str, Number]] = {}
+        seed = {"seed": self._recipe.seed}
 
-            told: list[Mapping[str, Number]] = []
-            last: Exception | None = None
-            for silo in order:
-                try:
-                    self._ask(TUNE, [silo], b"", {"seed": self._recipe.seed}, read, lambda _, one: told.append(one))
-                except Failure as error:
-                    last = error
-                    continue
-                return State({}, {"told": dict(told[0]), "by": silo})
-            raise Failure(f"memory of {way}: no silo's dev text could teach how to use it: {last or 'there is none'}")
+        def note(silo: str, numbers: Mapping[str, Number]) -> None:
+            if numbers.get("learnt"):
+                told[silo] = dict(numbers)
 
-        told = self._once(f"tune-{way}", about.numbers["about"], ask).numbers
-        self._tell(way, str(told["by"]), told["told"])
-        return folder
+        def read(reply: Reply) -> Mapping[str, Number]:
+            replies.check_refusal(reply)
+            return reply.numbers
 
-    def _tell(self, way: str, silo: str, told: Mapping[str, Number]) -> None:
-        said = f"{told['neighbours']} neighbours, {told['probes']} lists searched, {told['looked_up']:.0%} of tokens"
-        why = f"{silo}'s dev text: {told['engine_loss']:.2f} nats a token without, {told['loss']:.2f} with"
-        self._listen(Choice(f"memory of {way}", said, why))
+        def read_all(reply: Reply) -> Mapping[str, Number]:
+            replies.statistics(reply)
+            try:
+                adaptive_of(reply, self._folder / way)
+            except FedmtError as error:
+                raise Refused(reply.silo, str(error)) from None
+            return reply.numbers
+
+        if self._settings.learns == "each":
+            self._ask(TUNE, silos, b"", {**seed, "own": 1}, read, note)
+        own = list(told)
+        last: Exception | None = None
+        for silo in order if len(own) < len(silos) else ():
+            try:
+                self._ask(TUNE, [silo], b"", seed, read_all, note)
+            except Failure as error:
+                last = error
+                continue
+            return State({}, {"told": told, "own": own, "by": silo})
+        if len(own) < len(silos):
+            why = last or "there is none"
+            raise Failure(f"memory of {way}: no silo's dev text could teach how to use it: {why}")
+        return State({}, {"told": told, "own": own, "by": order[0]})
 
     def _once(self, name: str, about: Mapping[str, Any], ask: Callable[[], State]) -> State:
         """What is asked once, and kept with the ledger's lines; again only where it would be about something else."""

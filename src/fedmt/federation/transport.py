@@ -47,11 +47,6 @@ class InProcess:
             else:
                 yield answer.pop()
 
-    def forget(self, run: str, model: str) -> None:
-        """Of a model that is finished, silos keep nothing."""
-        for silo in self._silos.values():
-            silo.forget(run, model)
-
 
 class Beside:
     """Some silos here, the others elsewhere. The ones here answer first."""

@@ -81,8 +81,22 @@ _REASONS = {
     "stranger": "it knows nobody by the key that is to be let in",
     "quantiser": "the quantiser it was sent is not the one that was agreed on",
     "forgotten": "it has no records of this memory",
+    "untuned": "it has not learnt how to use the memory",
     "dev": "it has no dev text, or too little, to learn from",
     "disk": "its disk is full, or its folder cannot be written",
+    "unreadable": "what came from it is no message, or larger than is allowed",
+    "welcome": "it does not know the run",
+    "engine": "it has no engine with the hash of the one that the recipe names; it must be fetched there first",
+    "recipe": "it cannot read the recipe, or began this run with another",
+    "name": "it is called otherwise, or is not in the recipe",
+    "direction": "it translates in another direction than the recipe says",
+    "part": "its settings do not allow this part",
+    "selector": "its settings do not allow this way of choosing what is sent",
+    "groups": "its settings do not allow these groups",
+    "memory": "its settings let no memory leave",
+    "few": "its settings ask for more silos in a round",
+    "epochs": "its settings allow fewer epochs",
+    "rounds": "its settings allow fewer rounds",
 }
 
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from fedmt.errors import RunError
 from fedmt.memory.quantise import read_sheet, write_sheet
 
-__all__ = ["Adaptive", "Looked", "Weights", "features", "fit", "fit_gate", "loss_of", "mix"]
+__all__ = ["Adaptive", "Looked", "Weights", "features", "fit", "fit_gate", "loss_of", "mix", "mix_rows"]
 
 NAME = "adaptive"
 HIDDEN = 32
@@ -65,9 +65,12 @@ class Weights:
 
 
 class Adaptive(nn.Module):
-    """Meta-k, the temperature, the gate and how many lists are searched: what is learnt once, for all silos."""
+    """Meta-k, the temperature, the gate and how many lists are searched: what is learnt from dev text."""
 
     unit: Tensor
+    alone: Tensor
+    lasts: Tensor
+    among: Tensor
     centre: Tensor
     spread: Tensor
 
@@ -82,6 +85,11 @@ class Adaptive(nn.Module):
         self.register_buffer("unit", torch.ones(()))
         self.register_buffer("centre", torch.zeros(width + HEAD + 2))
         self.register_buffer("spread", torch.ones(width + HEAD + 2))
+        counts = torch.tensor(self.candidates)
+        # Of candidates: the one that is the engine alone; each other's last neighbour, and which are among its first k.
+        self.register_buffer("alone", (counts == 0).float(), persistent=False)
+        self.register_buffer("lasts", counts[1:] - 1, persistent=False)
+        self.register_buffer("among", (torch.arange(neighbours) < counts[1:, None]).float(), persistent=False)
         self.threshold: float | None = None
         self.probes = 1
 
@@ -113,14 +121,12 @@ class Adaptive(nn.Module):
         counts = new.cumsum(-1) / self.neighbours
         shares = self.meta(torch.cat([near, counts], dim=-1)).softmax(-1)
         # Where nothing was found the engine speaks alone.
-        alone = F.one_hot(torch.zeros_like(tokens[:, 0]), len(self.candidates)).to(shares)
-        shares = torch.where(there[:, :1], shares, alone)
+        shares = torch.where(there[:, :1], shares, self.alone)
         closeness = (-distances / self.log_temperature.exp()).masked_fill(~there, -1e9)
-        each = torch.zeros_like(closeness)
-        for place, count in enumerate(self.candidates[1:], 1):
-            part = F.pad(closeness[:, :count].softmax(-1), (0, self.neighbours - count))
-            each = each + shares[:, place, None] * part
-        return Weights(shares[:, 0], each * there, shares)
+        # Nearest first, so the first is the greatest of any first k; few operations, since each costs as much as a row.
+        mass = (closeness - closeness[:, :1]).exp()
+        parts = shares[:, 1:] / mass.cumsum(-1)[:, self.lasts]
+        return Weights(shares[:, 0], mass * (parts @ self.among) * there, shares)
 
     def asks(self, seen: Tensor) -> Tensor:
         """Of each row of `features`, whether to look up."""
@@ -188,12 +194,28 @@ def features(hidden: Tensor, log_probs: Tensor) -> Tensor:
 
 def mix(log_probs: Tensor, weights: Weights, tokens: Tensor) -> Tensor:
     """The log-probabilities of the mixture. Where the engine's share is 1, they are its own to the last bit."""
+    return mix_rows(log_probs.clone(), None, weights, tokens)
+
+
+def mix_rows(log_probs: Tensor, rows: Tensor | None, weights: Weights, tokens: Tensor) -> Tensor:
+    """The same in place, for these rows (none: all); the others stay as they are.
+
+    The vocabulary is gone through once, and not copied: the rows that stay are added nought.
+    """
     # A neighbour that is not there weighs nothing, and stands where the first one does.
     tokens = torch.where(tokens >= 0, tokens, tokens[:, :1].clamp_min(0))
     mass = (_same(tokens) * weights.each[:, None, :]).sum(-1)
-    mixed = log_probs + weights.own.clamp_min(LEAST).log()[:, None]
+    own = weights.own.clamp_min(LEAST).log()[:, None]
+    if rows is None:
+        rows, all_own = torch.arange(len(log_probs), device=log_probs.device), own
+    else:
+        all_own = log_probs.new_zeros(len(log_probs), 1).index_copy_(0, rows, own)
+    log_probs += all_own
+    places = rows[:, None] * log_probs.shape[1] + tokens
+    flat = log_probs.view(-1)
     # A token that several neighbours have is written several times, each time the same.
-    return mixed.scatter_(1, tokens, torch.logaddexp(mixed.gather(1, tokens), mass.log()))
+    flat[places] = torch.logaddexp(flat[places], mass.log())
+    return log_probs
 
 
 def _same(tokens: Tensor) -> Tensor:

@@ -99,7 +99,12 @@ def floats(states: Iterable[States]) -> Iterator[NDArray[np.float32]]:
 
 
 def build(states: Iterable[States], quantiser: Quantiser) -> Iterator[Bytes]:
-    """The records of these states (`engine.steps.forced` gives them), a part for each batch."""
+    """The records of these states (`engine.steps.forced` gives them), a part for each batch.
+
+    Coding takes a tenth of the seconds that an engine of size `small` takes for its states, and less of a larger one's.
+    So a thread that codes while the next batch is read would gain less than its core does in another process, with
+    another silo's text: `bench/million.py --jobs`.
+    """
     layout = Layout.of(quantiser)
     for part in states:
         lists, codes = quantiser.encode(part.hidden.float().cpu().numpy())
@@ -217,8 +222,8 @@ class Records:
         return cls(folder, int(shape[0]), about)
 
     def parts(self, size: int = PART) -> Iterator[Bytes]:
-        with safe_open(self.folder / "records.safetensors", framework="np") as file:
-            rows = file.get_slice("records")
-            for start in range(0, self.count, size):
-                part: Bytes = rows[start : min(start + size, self.count)]
-                yield part
+        for start in range(0, self.count, size):
+            # Opened anew for each: what has been read of a file that is mapped stays in memory until it is closed.
+            with safe_open(self.folder / "records.safetensors", framework="np") as file:
+                part: Bytes = file.get_slice("records")[start : min(start + size, self.count)]
+            yield part

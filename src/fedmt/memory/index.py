@@ -1,16 +1,17 @@
 """What is looked up in: records by their codes, or whole states.
 
-Records are added to FAISS as codes, each under its token's number, so that a search gives tokens; no
-vector is made again. They are put in one order first, whatever order they came in: an index of several silos' records
-answers exactly as one of all of them, ties among equal codes too. Memory holds them once, and gives up what FAISS has
-taken over. An index of whole states (`Exact`) asks the same
-way: for a silo's own memory that never travels, and to measure what codes lose.
+Records are added to FAISS as codes, each under its token's number, so that a search gives tokens; no vector is made
+again. They are put in one order first, whatever order they came in: an index of several silos' records answers exactly
+as one of all of them, ties among equal codes too. Memory holds them once, and gives them up as FAISS takes them. An
+index of whole states (`Exact`) asks the same way: for a silo's own memory that never travels, and to measure what
+codes lose.
 
 Knows nothing of engines, and nothing of where records come from.
 """
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -24,8 +25,9 @@ from fedmt.memory.quantise import Floats, Quantiser, faiss, same_threads
 
 __all__ = ["Codes", "Exact", "Found", "Index"]
 
-# Records are sorted in so many bands, one after the other.
+# Records are sorted in so many bands, one after the other; and so many go to their bands together.
 BANDS = 64
+TOGETHER = 4 * PART
 
 
 class Found(NamedTuple):
@@ -54,7 +56,7 @@ class Codes:
             self._take(band)
 
     def _take(self, band: list[NDArray[np.uint8]]) -> None:
-        """All records of some lists, out of `band`, which is emptied: what FAISS holds need not stand here too."""
+        """All records of some lists, out of `band`, which is emptied: what FAISS holds is not kept here too."""
         if not band:
             return
         records = np.concatenate(band)
@@ -87,7 +89,7 @@ def _banded(parts: Iterable[NDArray[np.uint8]], quantiser: Quantiser, vocabulary
     """The records by the low bits of their lists: all of a list are in one band, and sorting copies one band alone."""
     layout = Layout.of(quantiser)
     bands: list[list[NDArray[np.uint8]]] = [[] for _ in range(BANDS)]
-    for records in _gathered(parts, layout):
+    for records in _together(parts, layout):
         lists, _, tokens = layout.unpack(records)
         if int(lists.max()) >= quantiser.list_count or int(tokens.max()) >= vocabulary:
             raise RunError(
@@ -99,22 +101,30 @@ def _banded(parts: Iterable[NDArray[np.uint8]], quantiser: Quantiser, vocabulary
         ends = np.cumsum(np.bincount(which, minlength=BANDS))
         for band, start, end in zip(bands, [0, *ends], ends, strict=False):
             if end > start:
-                band.append(records[start:end].copy())  # a view would keep all the others
+                band.append(_apart(records[start:end]))
     return bands
 
 
-def _gathered(parts: Iterable[NDArray[np.uint8]], layout: Layout) -> Iterator[NDArray[np.uint8]]:
-    """The same records, `PART` of them together and never none: bands of a few records each would cost more than they
+def _apart(records: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A copy that the system has back when it is done with: in the holes that it would leave among the allocator's
+    other memory, FAISS's lists would find no room."""
+    copy = np.frombuffer(mmap.mmap(-1, records.nbytes), dtype=np.uint8).reshape(records.shape)
+    copy[:] = records
+    return copy
+
+
+def _together(parts: Iterable[NDArray[np.uint8]], layout: Layout) -> Iterator[NDArray[np.uint8]]:
+    """The same records, `TOGETHER` and never none: bands of a few records each would cost more than they
     hold. What is given is used up before the next is asked for."""
-    room, filled = np.empty((PART, layout.record_bytes), dtype=np.uint8), 0
+    room, filled = np.empty((TOGETHER, layout.record_bytes), dtype=np.uint8), 0
     for part in parts:
         layout.unpack(part[:0])  # their length is right
         done = 0
         while done < len(part):
-            count = min(len(part) - done, PART - filled)
+            count = min(len(part) - done, TOGETHER - filled)
             room[filled : filled + count] = part[done : done + count]
             filled, done = filled + count, done + count
-            if filled == PART:
+            if filled == TOGETHER:
                 yield room
                 filled = 0
     if filled:

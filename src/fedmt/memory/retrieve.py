@@ -44,22 +44,25 @@ class Retrieval:
             log_probs = logits.float().log_softmax(-1)
             wanted = live
             if self.adaptive.threshold is not None:
-                self.adaptive.to(logits.device)
+                self._move(logits.device)
                 wanted = live & self.adaptive.asks(learning.features(hidden, log_probs))
             rows = wanted.nonzero()[:, 0]
             self.asked += int(live.sum())
             self.looked_up += len(rows)
             if not len(rows):
                 return log_probs
-            _, tokens, weights = self.look(hidden[rows])
-            if len(rows) == len(log_probs):
-                return learning.mix(log_probs, weights, tokens)
-            log_probs[rows] = learning.mix(log_probs[rows], weights, tokens)
-            return log_probs
+            every = len(rows) == len(log_probs)
+            _, tokens, weights = self.look(hidden if every else hidden[rows])
+            return learning.mix_rows(log_probs, None if every else rows, weights, tokens)
+
+    def _move(self, device: torch.device) -> None:
+        # Asked first: to go through all modules takes as long as to look up ten states.
+        if self.adaptive.unit.device != device:
+            self.adaptive.to(device)
 
     def look(self, hidden: Tensor) -> tuple[Tensor, Tensor, Weights]:
         """The neighbours' distances and tokens, and what each is worth; on the device of the states."""
-        self.adaptive.to(hidden.device)
+        self._move(hidden.device)
         found = self.index.search(hidden.float().cpu().numpy(), self.adaptive.neighbours, self.adaptive.probes)
         distances, tokens = (torch.from_numpy(array).to(hidden.device) for array in found)
         return distances, tokens, self.adaptive.weights(distances, tokens)
