@@ -65,6 +65,9 @@ FACTORS: dict[str, dict[str, Any]] = {
         "samples": {"kind": "samples"},
         "root": {"kind": "samples", "power": 0.5, "missing": "keep_server", "rate": 1.5},
         "mean": {"kind": "mean", "missing": "literal"},
+        "bounded": {"kind": "bounded", "norm": 0.5},
+        "trimmed": {"kind": "trimmed", "share": 0.34},
+        "median": {"kind": "median"},
     },
     "groups": {
         "none": {"kind": "none"},

@@ -274,7 +274,36 @@ class MergeMean(Frozen):
     rate: Rate = 1.0
 
 
-Merge: TypeAlias = Annotated[MergeSamples | MergeMean, Field(discriminator="kind")]
+class MergeBounded(Frozen):
+    """As `samples`, but no silo moves the engine further than `norm`: longer changes are scaled down, and named."""
+
+    kind: Literal["bounded"]
+    norm: Annotated[float, Field(gt=0)] = Field(description="of a silo's whole change, the Euclidean one")
+    power: Annotated[float, Field(ge=0, le=4)] = Field(0.0, description="α of n^α; 0 weighs all the same")
+    missing: Missing = "renormalise"
+    rate: Rate = 1.0
+
+
+class MergeTrimmed(Frozen):
+    """Value by value, the mean without a share of the highest and as many of the lowest; all silos weigh the same."""
+
+    kind: Literal["trimmed"]
+    share: Annotated[float, Field(ge=0, lt=0.5)] = Field(0.2, description="of the silos, cut off at each end")
+    missing: Literal["renormalise"] = "renormalise"
+    rate: Rate = 1.0
+
+
+class MergeMedian(Frozen):
+    """Value by value, the middle one; of an even number, the mean of two. All silos weigh the same."""
+
+    kind: Literal["median"]
+    missing: Literal["renormalise"] = "renormalise"
+    rate: Rate = 1.0
+
+
+Merge: TypeAlias = Annotated[
+    MergeSamples | MergeMean | MergeBounded | MergeTrimmed | MergeMedian, Field(discriminator="kind")
+]
 
 
 # ── who merges with whom ────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,9 +18,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fedmt.choices import CodecFp32, GroupsGradients, SelectMetaSend, ThetaLearned
+from fedmt.choices import CodecFp32, GroupsGradients, MergeBounded, SelectMetaSend, ThetaLearned
 from fedmt.errors import RunError
-from fedmt.events import Chosen, Listener, Shifted, Spent
+from fedmt.events import Chosen, Listener, Note, Shifted, Spent
 from fedmt.exchange import codec
 from fedmt.exchange.ledger import Ledger
 from fedmt.exchange.pulling import changes
@@ -30,7 +30,7 @@ from fedmt.federation import checkpoint, replies
 from fedmt.federation.checkpoint import Shelf, State, over, under
 from fedmt.federation.course import After, Base, Course, Engines, Grouper, Plan, Tally, Tensors
 from fedmt.federation.groups import Grouping
-from fedmt.federation.merge import Fold
+from fedmt.federation.merge import bounded, folding
 from fedmt.federation.messages import Number, Reply, Request
 from fedmt.federation.poll import Poll
 from fedmt.federation.thresholds import Thresholds, theta_of
@@ -154,7 +154,7 @@ class Coordinator:
         thresholds = self._thresholds(plan, course)
         theta = None if thresholds else theta_of(recipe.selector.up, recipe.seed, round)
         requests, counts, state = self._push(plan, course, theta)
-        fold, tally, told = Fold(), Tally(), set[str]()
+        fold, tally, told = folding(recipe.merge, self._folder), Tally(), set[str]()
         spending: dict[str, dict[str, float]] = {}
         sent, merging = [0, 0], [0.0]
 
@@ -174,6 +174,13 @@ class Coordinator:
             sent[0], sent[1] = sent[0] + len(update.tensors), sent[1] + update.parameters
             if recipe.score.shifts:
                 self._listen(_shifted(plan.model, round, silo, update, self._engine(plan, course, silo)))
+            if isinstance(recipe.merge, MergeBounded):
+                update, length = bounded(update, self._engine(plan, course, silo), recipe.merge.norm)
+                if length > recipe.merge.norm:
+                    allowed = f"{recipe.merge.norm:g}"
+                    self._listen(
+                        Note(f"{silo}, round {round}: its change of norm {length:.4g} was scaled to {allowed}")
+                    )
             key = self._key(course, silo)
             fold.add(update.renamed(key), [key(name) for name in plan.like])
             tally.add(silo, update)

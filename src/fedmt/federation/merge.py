@@ -14,24 +14,46 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from fedmt.choices import Merge, MergeMean, MergeSamples, Missing
+from fedmt.choices import Merge, MergeBounded, MergeMean, MergeMedian, MergeSamples, MergeTrimmed, Missing
 from fedmt.exchange.codec import pieces
-from fedmt.exchange.update import Update
+from fedmt.exchange.update import Update, change
+from fedmt.federation.ranking import Ranking
 
-__all__ = ["Fold", "weight"]
+__all__ = ["Fold", "bounded", "folding", "weight"]
 
 
 def weight(merge: Merge, samples: int) -> float:
     """What a silo with so many training pairs weighs."""
     match merge:
-        case MergeSamples(power=power):
+        case MergeSamples(power=power) | MergeBounded(power=power):
             return float(samples) if power == 1 else float(samples) ** power
-        case MergeMean():
+        case MergeMean() | MergeTrimmed() | MergeMedian():
             return 1.0
+
+
+def folding(merge: Merge, folder: Path | None) -> Fold | Ranking:
+    """A sum where one will do; where values must be compared, updates wait in the folder."""
+    return Ranking(merge, folder) if isinstance(merge, MergeTrimmed | MergeMedian) else Fold()
+
+
+def bounded(update: Update, base: Mapping[str, Tensor], norm: float) -> tuple[Update, float]:
+    """The update, its change scaled down to `norm` where it is longer; and how long it was."""
+    length = change(update, base)
+    if length <= norm:
+        return update, length
+    scale = norm / length
+    tensors = {}
+    for name, tensor in update.tensors.items():
+        nearer = base[name] + (tensor - base[name]) * scale
+        mask = update.masks.get(name)
+        tensors[name] = nearer if mask is None else nearer * mask
+    return replace(update, tensors=tensors), length
 
 
 class Fold:
