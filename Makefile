@@ -29,7 +29,7 @@ demo: $(STAMP) ## Five organisations train one German-English engine: runs/demo,
 	$(VENV)/bin/fedmt demo $(OPTIONS)
 
 test: $(STAMP) ## Run all tests, the slow ones too; TESTS=tests/corpus runs some
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) $(OPTIONS) $(TESTS)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(OPTIONS) $(TESTS)
 
 lint: $(STAMP) ## Check style and types: ruff and mypy
 	$(VENV)/bin/ruff check .

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [path for folder in (".", "docs", "bench") for path in sorted((ROOT / folder).glob("*.md"))]
 PACKAGE = Path(fedmt.__file__).parent
 NEEDED = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-NEEDED += [f"docs/{name}.md" for name in ("architecture", "recipes", "corpora", "papers", "log")]
+NEEDED += [f"docs/{name}.md" for name in ("architecture", "recipes", "corpora", "deploy", "papers", "log")]
 
 
 def name_of(path: Path) -> str:

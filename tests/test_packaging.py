@@ -39,7 +39,7 @@ def test_the_wheel_holds_all_that_the_program_reads(tmp_path: Path) -> None:
     assert {"fedmt/py.typed", "fedmt/recipes/demo.yaml", "fedmt/report/page.css", "fedmt/report/page.js"} <= there
     assert there == {name for name in names if name.startswith("fedmt/")}
     assert any(name.endswith("/licenses/LICENSE") for name in names)
-    assert set(re.findall(r"^Provides-Extra: (\w+)$", about, re.MULTILINE)) == {"dev", "hub", "opus"}
+    assert set(re.findall(r"^Provides-Extra: (\w+)$", about, re.MULTILINE)) == {"dev", "flower", "hub", "opus"}
 
 
 def test_the_lock_is_exact_and_holds_all_that_the_project_asks_for(project: dict[str, Any]) -> None:
@@ -48,7 +48,8 @@ def test_the_lock_is_exact_and_holds_all_that_the_project_asks_for(project: dict
     assert [line for line in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line)] == []
     extras = project["project"]["optional-dependencies"]
     asked = [*project["project"]["dependencies"], *extras["dev"], *project["build-system"]["requires"]]
-    asked += [one for name in re.findall(r"fedmt\[(\w+)\]", " ".join(asked)) for one in extras[name]]
+    named = [name for found in re.findall(r"fedmt\[([\w,]+)\]", " ".join(asked)) for name in found.split(",")]
+    asked += [one for name in named for one in extras[name]]
     assert {plain(one) for one in asked} - {plain(pin) for pin in pins} == {"fedmt"}
 
 

@@ -39,7 +39,8 @@ def test_help_is_grouped_and_has_examples(call: Call) -> None:
     assert (done.code, done.err) == (0, "")
     for group, commands in {
         "Train": "demo run",
-        "Use": "translate score compare report",
+        "Use": "translate score compare report memory attack",
+        "Across sites": "site coordinator",
         "Prepare": "data keys recipe",
     }.items():
         inside = done.out[done.out.index(f"─ {group} ─") :]
@@ -53,6 +54,8 @@ def test_help_is_grouped_and_has_examples(call: Call) -> None:
     "command",
     ["demo", "run", "translate", "score", "compare", "report", "data", "data inspect", "data fetch", "data convert",
      "data list", "keys", "keys new", "keys fingerprint",
+     "site", "site init", "site check", "site run",
+     "coordinator", "coordinator init", "coordinator register", "coordinator start", "coordinator run",
      "recipe", "recipe check", "recipe show", "recipe schema"],
 )  # fmt: skip
 def test_every_command_has_help(call: Call, command: str) -> None:

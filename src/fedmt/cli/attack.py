@@ -88,8 +88,8 @@ def _parties(silos: Sequence[Text], attacker: str | None, victim: str | None) ->
     known = {text.name: text for text in silos}
     for option, name in (("--silo", attacker), ("--on", victim)):
         if name is not None and name not in known:
-            told = meant(name, known) or "; "
-            raise CommandError(f"{option}: there is no silo {name!r}{told} allowed: {', '.join(known)}")
+            told = f"{meant(name, known)}; allowed: {', '.join(known)}".replace("?;", "?")
+            raise CommandError(f"{option}: there is no silo {name!r}{told}")
     if attacker is None:
         attacker = next(name for name in known if name != victim or len(known) == 1)
         if victim is not None:
@@ -149,14 +149,14 @@ def _print(found: Leak, direction: str, coder: dict[str, int]) -> None:
 
     left = [Column("records", align="left"), Column("given", align="left"), Column("read")]
     columns = [*left, *(Column(title, "BLEU") for title in ("source", "target", "both"))]
-    for group in ("private words", "new to the attacker"):
+    for group in ("private", "new"):
         columns += [Column(title, group) for title in ("P", "R", "F1")]
     notes = [
         f"{found.attacker} learnt from {count(found.own)} records of its own; {count(found.pairs)} pairs of "
         f"{found.victim} were attacked, {count(found.known)} not, as {found.attacker} has them too",
         f"code: of {coder['code_bytes']} bytes and {count(coder['lists'])} lists; state: as if nothing were quantised",
         f"private: {count(found.private)} words that the public text lacks; "
-        f"new to the attacker: {count(found.foreign)} of them that {found.attacker}'s text lacks too",
+        f"new: {count(found.foreign)} of them that {found.attacker}'s text lacks too",
     ]
     title = f"{found.attacker} reads {found.victim} ({direction})"
     show(Table(title, columns, [_cells(read) for read in found.reads], notes=notes))

@@ -69,13 +69,15 @@ def _plan(recipe: Recipe) -> dict[str, float]:
 
 def _count(recipe: Recipe) -> int:
     from fedmt.corpus.packages import PRESETS
-    from fedmt.recipe import PypiSilos, ToySilos, listed
+    from fedmt.recipe import PypiSilos, SitesSilos, ToySilos, listed
 
     match recipe.silos:
         case ToySilos(silos=count):
             return count
         case PypiSilos(preset=preset, names=names):
             return len(names or PRESETS[preset].silos)
+        case SitesSilos(list=named):
+            return len(named)
         case own:
             return len(listed(own) or ())
 

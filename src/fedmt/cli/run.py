@@ -17,7 +17,7 @@ from fedmt.errors import CommandError
 if TYPE_CHECKING:
     from fedmt.recipe import Recipe
 
-__all__ = ["Out", "Resume", "carry_out", "run"]
+__all__ = ["Out", "Resume", "carry_out", "may_stand", "run"]
 
 Out: TypeAlias = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="DIR", help="The run's folder.", show_default="runs/NAME")
@@ -59,7 +59,7 @@ def carry_out(
     session = Session.of(context)
     recipe = recipes.read(name, overrides)
     folder = Path("runs") / recipe.name if out is None else out
-    _may_stand(folder, recipe, resume=resume)
+    may_stand(folder, recipe, resume=resume)
     session.folder = folder
     again = ["fedmt", "run", name, *overrides, "--out", str(folder), "--resume"]
     session.resume = shlex.join(again)
@@ -72,7 +72,7 @@ def carry_out(
     live.finish(done, quiet=quiet, as_json=as_json)
 
 
-def _may_stand(folder: Path, recipe: Recipe, *, resume: bool) -> None:
+def may_stand(folder: Path, recipe: Recipe, *, resume: bool) -> None:
     """Whether the run may go into this folder: a run is never written over, nor mixed with another."""
     if folder.exists() and not folder.is_dir():
         raise CommandError(f"--out: {folder} is a file; a run needs a folder")

@@ -41,7 +41,7 @@ from fedmt.engine import vocabulary as vocabularies
 from fedmt.engine.vocabulary import Pieces, Vocabulary
 from fedmt.errors import EngineError, Failure, FetchError
 
-__all__ = ["ARCHITECTURES", "SIZES", "About", "Engine", "Size", "load", "scratch"]
+__all__ = ["ARCHITECTURES", "SIZES", "About", "Engine", "Size", "blank", "load", "scratch"]
 
 LONGEST = 512
 
@@ -260,6 +260,37 @@ def load(name: str | Path, revision: str | None = None) -> Engine:
     extension.complete(model, folder, str(name), found["unexpected_keys"])
     model.eval()
     return Engine(model, vocabularies.read(folder, model.config), _about(folder, str(name)))
+
+
+def blank(folder: Path, most: int) -> Engine:
+    """The engine that a folder describes, its weights still to come; one of more than `most` parameters is refused.
+
+    The folder may be from elsewhere: it is read as configuration and vocabulary, and nothing of it is run.
+    """
+    from fedmt.engine import extension
+
+    described = _json(folder / "config.json")
+    architecture = ARCHITECTURES.get(str(described.get("model_type")))
+    if architecture is None:
+        raise EngineError(f"{folder}: {described.get('model_type', 'no model_type')} is not an architecture of fedmt")
+    try:
+        config = architecture.config_class.from_dict(described)
+        with torch.device("meta"):
+            size = sum(parameter.numel() for parameter in architecture(config).parameters())
+        if size > most:
+            raise EngineError(f"{folder}: describes {size} parameters; {most} are allowed")
+        if extension.described(config, str(folder)) is not None:
+            raise EngineError(f"{folder}: describes an extended engine, of which a silo needs the weights too")
+        with torch.random.fork_rng(devices=[]), _quiet():
+            model = architecture(config).float()
+        if (folder / "generation_config.json").is_file():
+            model.generation_config = GenerationConfig.from_dict(_json(folder / "generation_config.json"))
+    except EngineError:
+        raise
+    except Exception as error:  # whatever transformers trips over, the folder is at fault
+        raise EngineError(f"{folder}: cannot be made: {_one_line(error)}") from error
+    model.eval()
+    return Engine(model, vocabularies.read(folder, model.config), _about(folder, str(folder)))
 
 
 def _folder(name: str | Path, revision: str | None) -> Path:

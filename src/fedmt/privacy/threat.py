@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from fedmt.corpus.batches import plan
 from fedmt.engine.device import Machine
 from fedmt.engine.engine import Engine
+from fedmt.engine.kernels import SHORT, dropout, smoothed_loss
 from fedmt.errors import Diverged
 from fedmt.privacy.observed import Numbers, Observed
 
@@ -33,7 +34,11 @@ HEAD = 64
 INNER = 4
 DROPOUT = 0.1
 PEAK, PEAK_WIDTH, WARMUP = 1e-3, 256, 0.1
-BATCH_TOKENS = 4000
+BATCH_TOKENS = 2000
+STEP = 8
+# Records of a sentence that an epoch reads, drawn anew each time: all of them would cost its length squared, nearly all
+# of it on the longest sentences.
+A_SENTENCE = 4
 # Rows that are guessed together.
 ROWS = 256
 # What stands before what is learnt: the key and the token.
@@ -65,13 +70,26 @@ class _Block(nn.Module):
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         if kept is not None:
             key, value = torch.cat([kept[0], key], 2), torch.cat([kept[1], value], 2)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=kept is None)
+        mixed = _attended(query, key, value, causal=kept is None)
         states = states + _drop(self.gives(mixed.transpose(1, 2).reshape(rows, length, width)), self)
         return states + _drop(self.down(F.relu(self.up(self.between(states)))), self), (key, value)
 
 
+def _attended(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+    length, places = query.shape[2], key.shape[2]
+    if query.device.type != "cpu" or length * places > SHORT:
+        return F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+    # On a processor plain products take half the time of the tiled kernel where sequences are short.
+    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+    if causal:
+        later = torch.ones(length, places, dtype=torch.bool, device=query.device).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    mixed: Tensor = scores.softmax(-1).to(value.dtype) @ value
+    return mixed
+
+
 def _drop(states: Tensor, module: nn.Module) -> Tensor:
-    return F.dropout(states, DROPOUT, module.training)
+    return (dropout if states.device.type == "cpu" else F.dropout)(states, DROPOUT, module.training)
 
 
 class Threat(nn.Module):
@@ -182,14 +200,16 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         threat = Threat(engine, own, sees).to(machine.device)
-        optimizer = torch.optim.AdamW(threat.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
-        total = epochs * len(_planned(own, 0))
-        peak, step = PEAK * min(1.0, math.sqrt(PEAK_WIDTH / threat.embedding.embedding_dim)), 0
+        fused = machine.device.type in ("cpu", "cuda")
+        optimizer = torch.optim.AdamW(threat.parameters(), betas=(0.9, 0.98), weight_decay=0.01, fused=fused)
+        total = epochs * len(_planned(own, _drawn(own, 0), 0))
+        peak, step = PEAK * math.sqrt(PEAK_WIDTH / threat.embedding.embedding_dim), 0
         best, kept = math.inf, None
         for epoch in range(1, epochs + 1):
             threat.train()
             loss_sum = count = 0.0
-            for rows in _planned(own, seed * 1_000_003 + epoch):
+            mixed = seed * 1_000_003 + epoch
+            for rows in _planned(own, _drawn(own, mixed), mixed):
                 step += 1
                 for group in optimizer.param_groups:
                     group["lr"] = peak * min(step / max(1.0, WARMUP * total), 1.0, (total + 1 - step) / total * 1.1)
@@ -210,9 +230,18 @@ def train(
     return threat.eval()
 
 
-def _planned(records: Observed, seed: int) -> list[Numbers]:
-    lengths = np.array([len(records.source(row)) for row in range(len(records))], dtype=np.int64) + records.place + 4
-    return plan(lengths, lengths, BATCH_TOKENS, seed)
+def _drawn(records: Observed, seed: int) -> Numbers:
+    """The places of some records of each sentence."""
+    order = np.random.default_rng(seed).permutation(len(records))
+    order = order[np.argsort(records.sentence[order], kind="stable")]
+    # Of each place in this order, the place where its sentence's begin.
+    begins = np.searchsorted(records.sentence[order], records.sentence[order])
+    return np.sort(order[np.arange(len(order)) - begins < A_SENTENCE])
+
+
+def _planned(records: Observed, rows: Numbers, seed: int) -> list[Numbers]:
+    lengths = np.array([len(records.source(row)) for row in rows.tolist()], dtype=np.int64) + records.place[rows] + 4
+    return [rows[part] for part in plan(lengths, lengths, BATCH_TOKENS, seed)]
 
 
 def _sequences(threat: Threat, records: Observed) -> Iterator[list[int]]:
@@ -223,19 +252,23 @@ def _sequences(threat: Threat, records: Observed) -> Iterator[list[int]]:
 
 def _loss(threat: Threat, records: Observed, machine: Machine) -> tuple[Tensor, int]:
     """Summed over all ids that are learnt, and how many these are."""
-    rows = [torch.tensor(ids[: threat.longest]) for ids in _sequences(threat, records)]
-    ids = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=_IGNORED).to(machine.device)
+    rows = [ids[: threat.longest] for ids in _sequences(threat, records)]
+    # Few widths: each new shape costs the processor's library a new kernel.
+    width = min(threat.longest, -(-max(map(len, rows)) // STEP) * STEP)
+    padded = [ids + [_IGNORED] * (width - len(ids)) for ids in rows]
+    ids = torch.tensor(padded).to(machine.device)
     wanted = ids[:, 1:]
     keys, tokens = torch.from_numpy(records.keys), torch.from_numpy(records.tokens)
     with torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.precision == "bf16"):
         states = threat(keys.to(ids.device), tokens.to(ids.device), ids[:, :-1].clamp_min(0))
-        real = wanted != _IGNORED
-        logits = threat.logits(states[real])
-    return F.cross_entropy(logits.float(), wanted[real], reduction="sum"), int(real.sum())
+    real = wanted != _IGNORED
+    kind = torch.bfloat16 if machine.precision == "bf16" else torch.float32
+    loss = smoothed_loss(states[real].to(kind), threat.embedding.weight.to(kind), None, wanted[real], 0.0)
+    return loss, int(real.sum())
 
 
 @torch.inference_mode()
 def _mean_loss(threat: Threat, records: Observed, machine: Machine) -> float:
     threat.eval()
-    found = [_loss(threat, records.take(rows), machine) for rows in _planned(records, 0)]
+    found = [_loss(threat, records.take(rows), machine) for rows in _planned(records, _drawn(records, 0), 0)]
     return sum(float(loss) for loss, _ in found) / sum(tokens for _, tokens in found)
