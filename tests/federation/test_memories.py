@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from fedmt.federation.memories import Share
 from fedmt.federation.messages import Reply, Request, unwire
 from fedmt.federation.silo import Silo
 from fedmt.federation.transport import Transport
+from fedmt.memory.seal import Invitation, unseal
 from fedmt.memory.sealed import Reader
 from tests.federation.memory_toy import NAMES, Counting, Federation, key, quantiser, settings
 from tests.federation.toy import start
@@ -253,6 +255,21 @@ def test_more_records_than_were_agreed_on_are_refused(tmp_path: Path) -> None:
     with pytest.raises(QuorumError, match="agency"):
         made.share()
     assert [one.silo for one in made.events if isinstance(one, Dropped)] == ["agency"]
+
+
+def test_what_a_silo_seals_is_in_no_order_of_its_text(tmp_path: Path) -> None:
+    """Or the server with one member could read its targets, word by word."""
+    made = Federation(tmp_path)
+    made.share()
+    session = Invitation.decode((tmp_path / "silos/court/memory/run-1/federated/invitation").read_bytes()).session
+    members = {name: own.public for name, own in made.private.items()}
+    path = made.server / "de-en" / "sealed" / "agency"
+    with unseal(path, made.private["clinic"], session, members, ["agency"]) as opened:
+        order = [bytes(row) for part in opened for row in part]
+    text = [bytes(row) for row in made.writers["agency"].drawn(made.quantiser)]
+    assert sorted(order) == sorted(text)
+    places = [text.index(row) for row in order]
+    assert sum(later == earlier + 1 for earlier, later in itertools.pairwise(places)) < len(text) // 4
 
 
 def test_a_silo_without_keys_says_so(tmp_path: Path) -> None:

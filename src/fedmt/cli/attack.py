@@ -77,7 +77,7 @@ def attack(
     settings = privacy.Settings(epochs, limit, train.longest, train.batch_tokens, recipe.seed)
     found = privacy.attack(engine, coder, text.public, own, theirs, settings, machine, listen)
     if as_json:
-        _lines(found)
+        _lines(found, coder.about())
     else:
         _print(found, str(theirs.direction), coder.about())
 
@@ -123,9 +123,9 @@ def _mute(_: Event) -> None:
     pass
 
 
-def _lines(found: Leak) -> None:
+def _lines(found: Leak, coder: dict[str, int]) -> None:
     about = {key: value for key, value in asdict(found).items() if key not in ("reads", "probes")}
-    write_line({"event": "attack", **about})
+    write_line({"event": "attack", **about, "quantiser": coder})
     for read in found.reads:
         told = {key: value for key, value in asdict(read).items() if key not in ("private", "foreign")}
         for name, hits in (("private", read.private), ("foreign", read.foreign)):

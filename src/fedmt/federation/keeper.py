@@ -35,6 +35,7 @@ from fedmt.memory.quantise import Quantiser, read_sheet, write_sheet
 from fedmt.memory.retrieve import Retrieval
 from fedmt.memory.seal import Content, Invitation, enter, invite, seal, unseal
 from fedmt.memory.sealed import LIMIT, SealFault, Session
+from fedmt.memory.shuffle import scattered
 from fedmt.recipe import Recipe
 
 __all__ = ["FORMAT", "Keeper", "adaptive_of", "as_tensor", "packed_adaptive"]
@@ -144,7 +145,8 @@ class Keeper:
         begun = time.perf_counter()
         written = self._learner.records(quantiser)
         public, most = self._ring.private.public, min(self._settings.most or LIMIT, LIMIT)
-        count = seal(sealed, invitation, content, public, iter(written.parts), most)
+        records = scattered(written.parts, invitation.session.record_bytes, house)
+        count = seal(sealed, invitation, content, public, records, most)
         numbers = {
             "records": count,
             "pruned": written.pruned(),

@@ -7,7 +7,7 @@ more of them than were agreed on.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from fedmt.files import write_bytes
 from fedmt.memory.keys import Wrapped
-from fedmt.memory.sealed import LIMIT, NONCE, Header, Reader, SealFault, Words, by_recipient, same, sealed_file
+from fedmt.memory.sealed import LIMIT, NONCE, Header, Reader, Rows, SealFault, Words, by_recipient, same, sealed_file
 from fedmt.memory.seen import Marker, Parts, Seen
 
-__all__ = ["Keystream", "Merged", "merge"]
+__all__ = ["Keystream", "Merged", "merge", "scattered"]
 
 _BUCKET = 1 << 18
+# Before a silo has made its records nobody knows how many there will be.
+_OWN = 256
 
 
 class Keystream:
@@ -43,6 +45,19 @@ class Keystream:
             ranked = drawn[order]
             if not (ranked[1:] == ranked[:-1]).any():
                 return order
+
+
+def scattered(parts: Iterable[Rows], width: int, folder: Path) -> Iterator[Rows]:
+    """A silo's own records, in an order that says nothing: as they are made they spell its sentences, token by token,
+    and whoever opens what the server kept of them could read that. As in a merge, memory holds a bucket."""
+    words = Keystream()
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        buckets = Parts(stack, folder, _OWN, width)
+        for part in parts:
+            buckets.add(np.ascontiguousarray(part), words.draw(len(part)))
+        for bucket in buckets.read():
+            yield bucket[words.order(len(bucket))]
 
 
 @dataclass(frozen=True)
