@@ -57,7 +57,6 @@ ROWS = {
     "fednn-pruned": Row("fednn-pruned", (), {"FedNN, pruned": "federated"}),
     "fednn-weights": Row("fednn-weights", ("train.epochs=2", "rounds=6", *FEW), {"FedAvg2, then FedNN": "federated"}),
     "fedavg-1": Row("fedavg-1", merged(1), {"FedAvg1": "federated"}),
-    "fedavg-2": Row("fedavg-2", merged(2), {"FedAvg2": "federated"}),
     "fedavg-4": Row("fedavg-5", merged(4), {"FedAvg4": "federated"}),
     "fedavg-1-s": Row("fedavg-1-s", merged(1), {"FedAvg1, the server too": "federated"}),
     "ft-ensemble": Row(
@@ -210,15 +209,17 @@ def cost(folder: Path, model: str, counted: Counted) -> dict[str, float]:
     entries = [json.loads(line) for line in lines]
     entries = [one for one in entries if one["model"] == "federated" and not one["step"].startswith("score")]
     sent = float(sum(one["bytes"] for one in entries if one["step"] != "recite"))
-    trained = 0.0
-    for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        event = json.loads(line)
-        wanted = "alone" if model.startswith("ensemble") else model
-        if event["event"] == "trained" and event["model"].partition(":")[0] == wanted:
-            trained += event["tokens"]
+    trained = _tokens(folder, "alone" if model.startswith("ensemble") else model)
     # Forward, and twice that backward.
     made = 3 * trained * counted.written
     down, n = counted.silos * counted.engine_bytes, counted.silos
+    rounds = any(one["step"] == "fit" for one in entries)
+    if rounds and model in ("weights", "memory"):
+        # What the rounds cost stands under the model that they made.
+        made = 3 * _tokens(folder, "federated") * counted.written
+        made += counted.tokens * counted.read if model == "memory" else 0
+        fits = float(sum(one["bytes"] for one in entries if one["step"] in ("fit", "base")))
+        return {"bytes": fits, "operations": made}
     if model in ("public", "alone", "combined", "memory"):
         made += counted.tokens * counted.read if model == "memory" else 0
         return {"bytes": 0.0 if model == "combined" else float(down), "operations": made}
@@ -230,6 +231,13 @@ def cost(folder: Path, model: str, counted: Counted) -> dict[str, float]:
         # Where no round has brought the engine, its way to the silos still counts.
         sent += 0 if any(one["step"] == "fit" for one in entries) else down
     return {"bytes": sent, "operations": made}
+
+
+def _tokens(folder: Path, model: str) -> float:
+    """Target tokens that it was trained on, each as often as it was."""
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    events = [one for one in map(json.loads, lines) if one["event"] == "trained"]
+    return float(sum(one["tokens"] for one in events if one["model"].partition(":")[0] == model))
 
 
 def speed(folder: Path, counted: Counted, repeats: int) -> dict[str, str]:
