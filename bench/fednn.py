@@ -55,7 +55,11 @@ ROWS = {
     "fednn": Row("fednn", (), {"public (P-NMT)": "public", "own memory": "memory", "FedNN": "federated"}),
     "fednn-80": Row("fednn-80", (), {"FedNN, 64-byte codes, no gate": "federated"}),
     "fednn-pruned": Row("fednn-pruned", (), {"FedNN, pruned": "federated"}),
-    "fednn-weights": Row("fednn-weights", ("train.epochs=2", "rounds=6", *FEW), {"FedAvg2, then FedNN": "federated"}),
+    "fednn-weights": Row(
+        "fednn-weights",
+        ("train.epochs=2", "rounds=6", *FEW),
+        {"FedAvg2": "weights", "FedAvg2, then FedNN": "federated", "FedAvg2, then own memory": "memory"},
+    ),
     "fedavg-1": Row("fedavg-1", merged(1), {"FedAvg1": "federated"}),
     "fedavg-4": Row("fedavg-5", merged(4), {"FedAvg4": "federated"}),
     "fedavg-1-s": Row("fedavg-1-s", merged(1), {"FedAvg1, the server too": "federated"}),
