@@ -289,7 +289,7 @@ class MergeTrimmed(Frozen):
 
     kind: Literal["trimmed"]
     share: Annotated[float, Field(ge=0, lt=0.5)] = Field(0.2, description="of the silos, cut off at each end")
-    missing: Literal["renormalise"] = Field("renormalise", description="of a value, only those who sent it are compared")
+    missing: Literal["renormalise"] = Field("renormalise", description="only those who sent a value are compared")
     rate: Rate = 1.0
 
 
@@ -297,7 +297,7 @@ class MergeMedian(Frozen):
     """Value by value, the middle one; of an even number, the mean of two. All silos weigh the same."""
 
     kind: Literal["median"]
-    missing: Literal["renormalise"] = Field("renormalise", description="of a value, only those who sent it are compared")
+    missing: Literal["renormalise"] = Field("renormalise", description="only those who sent a value are compared")
     rate: Rate = 1.0
 
 

@@ -216,3 +216,18 @@ def test_a_request_that_is_refused_forever_is_not_sent_forever() -> None:
     grid.answer = fails
     assert list(transport.ask(asked("a"))) == []
     assert 1 < len(grid.pushed) <= 20
+
+
+def test_a_request_that_was_lost_on_the_way_is_sent_again() -> None:
+    transport, grid, clock = made({"a": None, "b": 1})
+    clock.at = {5: lambda: grid.takes.update(a=1)}
+    assert [reply.silo for reply in transport.ask(asked("ab"))] == ["b", "a"]
+    assert clock.now < 60
+    assert [bool(message.content["message"]) for message in grid.pushed] == [True, True, False, True]
+
+
+def test_a_site_that_works_for_long_is_sent_its_request_once() -> None:
+    transport, grid, _ = made({"a": 5000})
+    assert [reply.silo for reply in transport.ask(asked("a"))] == ["a"]
+    assert [bool(message.content["message"]) for message in grid.pushed].count(True) == 1
+    assert len(grid.pushed) < 20

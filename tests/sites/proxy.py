@@ -1,6 +1,6 @@
 """A reverse proxy of tests: TLS in front, TLS behind, one path let through, and every byte that passes kept.
 
-It does what the shipped nginx.conf says; `test_paper.py` holds the two against each other.
+It does what the shipped nginx.conf says; `tests/cli/test_sites.py` holds the two against each other.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import re
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,13 +21,14 @@ PATH = r"^/v1/fleet/[a-z-]+$"
 class Proxy(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, certificates: Path, inner: int, port: int = 0) -> None:
+    def __init__(self, certificates: Path, inner: int, port: int = 0, *, keep: bool = True) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
         self.context = context
         self.behind = ssl.create_default_context(cafile=str(certificates / "ca.crt"))
         self.inner = inner
+        self.keep = keep
         self.tape: list[bytes] = []
 
     def get_request(self) -> tuple[ssl.SSLSocket, tuple[str, int]]:
@@ -61,7 +63,8 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             connection.close()
         head = "".join(f"{name}: {value}\n" for name, value in headers.items())
-        self.server.tape += [f"{self.path}\n{head}".encode() + body, content]
+        if self.server.keep:
+            self.server.tape += [f"{self.path}\n{head}".encode() + body, content]
         kept = {name: value for name, value in answer.getheaders() if name.lower() in ("content-type", "date")}
         self._send(answer.status, kept, content)
 
@@ -90,3 +93,8 @@ def proxied(certificates: Path, inner: int, port: int) -> Iterator[Proxy]:
         server.shutdown()
         server.server_close()
         thread.join(10)
+
+
+if __name__ == "__main__":
+    # In a process of its own it can be killed: CERTIFICATES INNER PORT.
+    Proxy(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), keep=False).serve_forever()

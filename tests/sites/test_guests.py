@@ -13,7 +13,7 @@ from fedmt.events import Dropped, Note
 from fedmt.federation.messages import Reply, Request, unwire
 from fedmt.federation.work import FIT
 from fedmt.sites import greeting, runs
-from fedmt.sites.guests import told
+from fedmt.sites.guests import Guests, told
 from tests.sites.small import WAYS, Direct, Three
 
 
@@ -74,6 +74,18 @@ def test_a_site_may_leave_and_come_between_rounds(tmp_path: Path) -> None:
     asked = [message for message in map(unwire, transport.tape) if isinstance(message, Request)]
     first = [message.step for message in asked if message.silo == "north"]
     assert first[:2] == ["welcome", "fit"]
+
+
+@pytest.mark.parametrize("patience", [0.0, 60.0])
+def test_a_step_that_needs_a_site_waits_for_it(tmp_path: Path, patience: float) -> None:
+    three = Three(tmp_path)
+    recipe = three.recipe({})
+    transport = sites(three, recipe, "theirs")
+    transport.away = {"north"}
+    guests = Guests(
+        transport, recipe, "run", tmp_path / "kept", lambda _: None, patience, lambda _: transport.away.clear()
+    )
+    assert ("north" in guests.silos()) == (patience > 0)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedmt.cli.live import Lines
-from fedmt.federation.flower import Flower
+from fedmt.federation.flower import GONE, Flower
 from fedmt.sites import runs
 
 app = ServerApp()
@@ -17,4 +17,4 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     recipe = runs.parse(str(context.run_config["recipe"]))
     folder = Path(os.environ.get("FEDMT_RUNS", "runs")) / recipe.name
-    runs.carry_out(Flower(grid), recipe, folder, resume=True, listen=Lines(print))
+    runs.carry_out(Flower(grid), recipe, folder, resume=True, listen=Lines(print), patience=GONE)

@@ -128,5 +128,7 @@ def run(
         linking.linked(folder.resolve(), settings, runs.settings(found)) as transport,
         live.watch(found, quiet=quiet, as_json=as_json) as listen,
     ):
-        done = runs.carry_out(transport, found, place, resume=resume, listen=listen, wait=seconds)
+        from fedmt.federation.flower import GONE
+
+        done = runs.carry_out(transport, found, place, resume=resume, listen=listen, wait=seconds, patience=GONE)
     live.finish(done, quiet=quiet, as_json=as_json)

@@ -1,6 +1,6 @@
 """Requests and replies over Flower: the `Flower` transport, what a site does with a message, and who takes which task.
 
-The only module that imports `flwr`, of one exact version: what carries a task is not part of Flower's public face.
+All that speaks to `flwr`, of one exact version: what carries a task is not part of Flower's public face.
 A message is its literal bytes (`messages.wire`) in arrays of bytes, which Flower cuts up, addresses by content and
 does not limit; so the payload that all silos of a round are sent crosses to the SuperLink once. Flower's own programs
 would start a process for each message and run in it the code that comes with a run. Here neither happens: whoever
@@ -11,11 +11,12 @@ what came with the run only its settings are read. Knows nothing of what a messa
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,12 @@ try:
     from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
     from flwr.cli.build import build_fab_from_disk
     from flwr.common.constant import ErrorCode, SubStatus
-    from flwr.common.serde import fab_to_proto, run_from_proto, user_config_to_proto
+    from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto, user_config_to_proto
     from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
+    from flwr.proto.node_pb2 import Node
     from flwr.proto.runtime_pb2 import (
         AcquireTaskRequest,
+        PullAppMessagesRequest,
         PullTaskInputRequest,
         PushTaskOutputRequest,
         SendTaskHeartbeatRequest,
@@ -45,6 +48,11 @@ try:
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.fab import Fab
     from flwr.supercore.heartbeat import HeartbeatSender
+    from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+        make_confirm_message_received_fn_protobuf,
+        make_pull_object_fn_protobuf,
+    )
+    from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
     from flwr.supercore.interceptors import (
         RuntimeTokenHttpInterceptor,
         RuntimeVersionHttpInterceptor,
@@ -54,12 +62,12 @@ try:
     from flwr.supercore.retry import make_simple_http_retry_invoker
     from flwr.supercore.runtime import RuntimeHttpClient
     from flwr.supercore.task_identity import TaskIdentity
-    from flwr.superlink.grid import HttpGrid
-    from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message
+    from flwr.superlink.grid import HttpGrid, http_grid
+    from flwr.supernode.runtime.run_clientapp import push_message
 except ImportError as error:
     raise CommandError(f"sites are reached by Flower: pip install 'fedmt[flower]' ({error})") from error
 
-__all__ = ["Answer", "Door", "Flower", "Unreachable", "attend", "register", "respond", "session"]
+__all__ = ["GONE", "Answer", "Door", "Flower", "Unreachable", "attend", "register", "respond", "session"]
 
 Answer = Callable[[bytes, Mapping[str, Any]], bytes]
 """The bytes of a request, and the settings of its run, to the bytes of a reply. If it raises, nothing leaves."""
@@ -73,7 +81,16 @@ _LIFE = 14 * 24 * 3600.0
 _MOST_TRIES = 20
 _MOST_LATE = 1000
 _LONGEST_POLL = 2.0
+# Without a reply for so long, a site is asked whether the request reached it; then each time after twice as long.
+_QUIET, _LONGEST_QUIET = 20.0, 600.0
+# How long a site that has gone is waited for: enough for one that is started again.
+GONE = 180.0
 MOST_BYTES = 1 << 36
+
+# A message is announced before its parts are there, and whoever pulls one too early tries again: after a second, two,
+# four, as Flower has it, which is longer than all the parts take. Sooner, then, and for as long in all.
+_AGAIN: dict[str, Any] = {"initial_backoff": 0.05, "backoff_cap": 0.5, "max_tries_per_object": None}
+http_grid.pull_objects = functools.partial(http_grid.pull_objects, **_AGAIN)
 
 
 # ── bytes in arrays ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -109,6 +126,9 @@ class _Asked:
     request: Request
     tries: int = 1
     lost: float | None = None
+    pause: float = _QUIET
+    probed: float = 0.0
+    probes: list[str] = field(default_factory=list)
 
 
 class Flower:
@@ -116,6 +136,11 @@ class Flower:
 
     A request to a site that went away is sent again when it is back. Without a deadline such a site is waited for
     `gone` seconds; one that is there is waited for without end.
+
+    Flower hands each message on once: if the connection breaks just then, it is gone, and nobody is told. So a site
+    that is quiet for long is sent an empty message, which it answers without doing anything. Messages are handed on in
+    the order they were sent, and a site works on one at a time: when the empty one has come back and the reply has not,
+    the request or its reply was lost, and it is sent again. A site answers the same twice.
     """
 
     def __init__(
@@ -123,7 +148,7 @@ class Flower:
         grid: Grid,
         *,
         most: int = MOST_BYTES,
-        gone: float = 180.0,
+        gone: float = GONE,
         poll: float = 0.25,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -155,6 +180,8 @@ class Flower:
             if deadline is not None and self._clock() - begun > deadline:
                 break
             quiet = True
+            # Before the replies are looked for: one that comes in between is not missed.
+            passed = [id_ for id_, asked in waiting.items() if self._passed(asked)]
             for id_ in [*self._late, *waiting]:
                 asked = self._late.get(id_) or waiting[id_]
                 found = list(_reached(self._grid.pull_messages, [id_]))
@@ -170,6 +197,10 @@ class Flower:
                     elif mine is not None:
                         mine.lost = self._clock()
                         away.append(mine)
+            for id_ in passed:
+                if id_ in waiting:
+                    nodes = self._nodes()
+                    self._send(waiting.pop(id_), nodes, waiting, away)
             if away and (quiet or self._clock() - looked > 2.0):
                 nodes, looked = self._nodes(), self._clock()
                 # Without a deadline nobody waits for ever for a site that has gone.
@@ -184,6 +215,18 @@ class Flower:
         self._late.update(waiting)
         while len(self._late) > _MOST_LATE:
             self._late.pop(next(iter(self._late)))
+
+    def _passed(self, asked: _Asked) -> bool:
+        """Whether an empty message that was sent after the request has come back; sends one when it is time."""
+        if any(list(_reached(self._grid.pull_messages, [id_])) for id_ in asked.probes):
+            return True
+        if self._clock() - asked.probed > asked.pause:
+            asked.probed, asked.pause = self._clock(), min(2 * asked.pause, _LONGEST_QUIET)
+            node = self._nodes().get(asked.request.silo)
+            if node is not None:
+                probe = Message(_record({}), node, KIND, ttl=_LIFE, group_id=str(asked.request.round))
+                asked.probes += [id_ for id_ in _reached(self._grid.push_messages, [probe]) if id_]
+        return False
 
     def _nodes(self) -> dict[str, int]:
         return {node.name: node.node_id for node in _reached(self._grid.get_nodes) if node.name}
@@ -206,7 +249,7 @@ class Flower:
         sent = list(_reached(self._grid.push_messages, [message]))
         asked.tries += 1
         if sent and sent[0]:
-            asked.lost = None
+            asked.lost, asked.probed, asked.probes = None, self._clock(), []
             waiting[sent[0]] = asked
         else:
             asked.lost = self._clock() if asked.lost is None else asked.lost
@@ -302,7 +345,28 @@ def _alive(client: Any) -> Iterator[None]:
         sender.stop()
 
 
-def attend(door: Door, answer: Answer, going: Callable[[], bool] = lambda: True, pause: float = 0.5) -> None:
+def _received(client: Any) -> tuple[Any, Any]:
+    """The message of a task, and the context of its run. As Flower's own `pull_task_input`, but for the pauses."""
+    found = client.PullTaskInput(PullTaskInputRequest())
+    TaskIdentity.task_id, TaskIdentity.run_id = found.task_id, found.run.run_id
+    TaskIdentity.node_id = found.context.node_id
+    context = context_from_proto(found.context)
+    pulled = client.PullMessages(PullAppMessagesRequest())
+    if not pulled.messages_list:
+        raise RuntimeError("the task has no message")
+    tree, node = pulled.message_object_trees[0], Node(node_id=context.node_id)
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        make_pull_object_fn_protobuf(client.PullObject, node, context.run_id),
+        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, context.run_id),
+        return_type=Message,
+        **_AGAIN,
+    )
+    message.metadata.__dict__["_message_id"] = tree.object_id
+    return message, context
+
+
+def attend(door: Door, answer: Answer, going: Callable[[], bool] = lambda: True, pause: float = 0.2) -> None:
     """Answer what a SuperNode receives, one message after the other, until `going` says no."""
     for task in door.tasks(TaskType.CLIENT_APP, pause):
         if not going():
@@ -312,7 +376,7 @@ def attend(door: Door, answer: Answer, going: Callable[[], bool] = lambda: True,
         client = door.client(RuntimeTokenHttpInterceptor(task[1]), name="flwr-clientapp", retry=False)
         try:
             with _alive(client):
-                message, context, *_ = pull_task_input(client)
+                message, context = _received(client)
                 push_message(client, respond(message, context.run_config, answer), context)
                 client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.COMPLETED, details=""))
         except (httpx.HTTPError, RuntimeError):

@@ -43,9 +43,19 @@ def told(recipe: Recipe) -> str:
 
 
 class Guests:
-    """`run` names the run in the greetings. `kept`: where the sites' figures are written down."""
+    """`run` names the run in the greetings. `kept`: where the sites' figures are written down. `patience`: seconds that
+    sites are waited for where too few are there for the quorum."""
 
-    def __init__(self, transport: Transport, recipe: Recipe, run: str, kept: Path, listen: Listener) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        recipe: Recipe,
+        run: str,
+        kept: Path,
+        listen: Listener,
+        patience: float = 0.0,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         assert isinstance(recipe.silos, SitesSilos)
         self._transport = transport
         self._recipe = recipe
@@ -53,13 +63,15 @@ class Guests:
         self._run = run
         self._kept = kept
         self._listen = listen
+        self._patience = patience
+        self._pause = pause
         self._welcome: Welcome | None = None
         self._payload = memoryview(b"")
         self._welcomed: set[str] = set()
 
     # ── hello ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def facts(self, wait: float | None, pause: Callable[[float], None] = time.sleep) -> list[Facts]:
+    def facts(self, wait: float | None) -> list[Facts]:
         """What each site of the recipe says of its text; of one that is not there, what it said last, or nothing.
 
         Waits so many seconds for all of them to be connected, and then for as many as the quorum needs.
@@ -72,7 +84,7 @@ class Guests:
             if time.monotonic() - told_ > 30:
                 self._listen(Note(f"waiting for {', '.join(missing)}"))
                 told_ = time.monotonic()
-            pause(1.0)
+            self._pause(1.0)
         known = files.read_json(self._kept) if self._kept.exists() else {}
         reasons = dict.fromkeys(missing, "not connected")
         here = [name for name in self._sites if name not in reasons]
@@ -87,7 +99,7 @@ class Guests:
         files.write_json(self._kept, known)
         for name, reason in reasons.items():
             self._listen(Note(f"{name}: {reason}"))
-        need = max(1, math.ceil(self._recipe.failures.quorum * len(self._sites) - 1e-9))
+        need = self._need()
         if (have := len(self._sites) - len(reasons)) < need:
             why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
             raise QuorumError(f"hello: {have} of {len(self._sites)} sites take part, {need} are needed ({why})")
@@ -110,7 +122,17 @@ class Guests:
         self._welcomed.clear()
 
     def silos(self) -> list[str]:
-        return [name for name in self._transport.silos() if name in self._sites]
+        """Who is there. A step that would have too few is not begun at once: a site that is started again takes more
+        than a minute to be back."""
+        until = time.monotonic() + self._patience
+        while len(there := [name for name in self._transport.silos() if name in self._sites]) < self._need():
+            if time.monotonic() > until:
+                break
+            self._pause(1.0)
+        return there
+
+    def _need(self) -> int:
+        return max(1, math.ceil(self._recipe.failures.quorum * len(self._sites) - 1e-9))
 
     def ask(self, requests: Sequence[Request], deadline: float | None = None) -> Iterator[Reply]:
         begun = time.monotonic()

@@ -55,7 +55,8 @@ def supernode(folder: Path, site: Site) -> list[str]:
     """Its messages are answered by this program, not by processes of Flower's: hence `process`, and the secret."""
     certificate = [] if site.certificate is None else ["--root-certificates", site.certificate]
     return [
-        _program("flower-supernode"),
+        # -P: nothing in the folder it is started in is taken for a module.
+        *(sys.executable, "-P", "-m", "fedmt.sites.supernode"),
         *("--superlink", site.coordinator, *certificate),
         *("--auth-supernode-private-key", str(folder / "keys" / "node")),
         *("--isolation", "process"),

@@ -48,10 +48,12 @@ def carry_out(
     resume: bool,
     listen: Listener,
     wait: float | None = None,
+    patience: float = 0.0,
 ) -> RunFolder:
-    """The whole run. `wait`: seconds for all sites to be connected, before those who are must do; none: no limit."""
+    """The whole run. `wait`: seconds for all sites to be connected, before those who are must do; none: no limit.
+    `patience`: seconds, before each step, for as many as the quorum needs."""
     run = _name(folder / ".run", of_sites(recipe))
-    guests = Guests(transport, recipe, run, folder / ".sites.json", listen)
+    guests = Guests(transport, recipe, run, folder / ".sites.json", listen, patience)
     # A finished run asks nobody any more.
     facts = [] if (folder / "README.md").exists() else guests.facts(wait)
     sites = experiment.Sites(guests, facts, guests.welcome, run)

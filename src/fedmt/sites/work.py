@@ -10,11 +10,16 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from fedmt.errors import CommandError, Failure
 from fedmt.sites import processes
 from fedmt.sites.settings import Site
 from fedmt.sites.site import Answering
+from fedmt.sites.supernode import LEFT
+
+if TYPE_CHECKING:
+    from fedmt.federation.flower import Door
 
 __all__ = ["work"]
 
@@ -32,7 +37,20 @@ def work(folder: Path, site: Site, listen: Callable[[str], None]) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     door = flower.Door(f"127.0.0.1:{site.port}", (folder / "secret").read_bytes())
     answering = Answering(folder, site, _both(listen, folder / "site.log"))
-    with log.open("ab") as file, processes.running(processes.supernode(folder, site), folder, file) as node:
+    with log.open("ab") as file:
+        # It has said goodbye, as far as it could: where it is refused for a minute, this process ends like it.
+        while _beside(folder, site, door, answering, file, listen) == LEFT:
+            listen(f"{site.name}: the connection broke off; Flower's SuperNode is started again")
+    raise Failure(f"{site.name}: Flower's SuperNode has ended; {log} says why")
+
+
+def _beside(
+    folder: Path, site: Site, door: Door, answering: Answering, log: IO[bytes], listen: Callable[[str], None]
+) -> int:
+    """Answer what one SuperNode receives, until it ends; gives what it ended with."""
+    from fedmt.federation import flower
+
+    with processes.running(processes.supernode(folder, site), folder, log) as node:
         listen(f"{site.name}: {site.coordinator} is asked for work")
         ended = threading.Event()
 
@@ -47,7 +65,7 @@ def work(folder: Path, site: Site, listen: Callable[[str], None]) -> None:
             except flower.Unreachable:
                 # It takes a moment to begin, and may be about to end.
                 time.sleep(0.3)
-        raise Failure(f"{site.name}: Flower's SuperNode has ended; {log} says why")
+        return node.wait()
 
 
 def _both(listen: Callable[[str], None], path: Path) -> Callable[[str], None]:
@@ -55,6 +73,8 @@ def _both(listen: Callable[[str], None], path: Path) -> Callable[[str], None]:
         # On a full disk there is still the journal.
         with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
-        listen(line)
+        # Nor must one that is cut off, or full, keep an answer from leaving that stands in the audit already.
+        with contextlib.suppress(OSError):
+            listen(line)
 
     return tell

@@ -1,0 +1,1 @@
+"""A plain Flower app: what fedmt over Flower is measured against."""
