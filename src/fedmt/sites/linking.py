@@ -46,7 +46,7 @@ def start(folder: Path, settings: Coordinating, listen: Callable[[str], None]) -
 def database(folder: Path) -> None:
     """Where the SuperLink keeps what is on its way: a new one has the largest pages there are.
 
-    Messages stand in it in parts of five megabytes, which pages of SQLite's usual 4 KiB make half of the SuperLink's work.
+    Messages stand in it in parts of five megabytes, which pages of SQLite's usual 4 KiB make half of its work.
     """
     path = folder / "state" / "superlink.db"
     path.parent.mkdir(parents=True, exist_ok=True)
