@@ -4,9 +4,11 @@
 
 Both have a SuperLink and a SuperNode for each silo on loopback, with TLS and node authentication, an engine of 76 MB
 in fp32, and nobody trains. Both are started first and do one round; then each in its turn does so many rounds, one
-after the other, while the other waits. fedmt is `resting.py`, the app `plainflower/`. The memory is that of the
-process that carries out the run, fedmt's alone. Ends with 1 if fedmt takes more than half of the app's time, or its
-coordinator with the most silos more than 1.2 times the memory of that with the fewest.
+after the other, while the others wait. fedmt is `resting.py`, the app `plainflower/`: once as Flower's examples are,
+which evaluate each round's engine at the clients, and once without that. (fedmt has the loss on each silo's dev set by
+the one exchange.) The memory is that of the process that carries out the run, fedmt's alone. Ends with 1 if fedmt takes
+more than half of the app's time, or its coordinator with the most silos more than 1.2 times the memory of that with the
+fewest.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from fedmt.sites.coordinator import Coordinating
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = Path(sys.executable).parent
+PEER, BARE = "plain Flower app", "without evaluation"
 _LONGEST = 300.0
 
 
@@ -162,7 +165,7 @@ def ours(folder: Path, silos: int, rounds: int) -> Iterator[tuple[Turns, int]]:
 
 
 @contextlib.contextmanager
-def plain(folder: Path, silos: int, rounds: int) -> Iterator[Turns]:
+def plain(folder: Path, silos: int, rounds: int, evaluates: float) -> Iterator[Turns]:
     """Flower's own programs, with the settings that they have of themselves, TLS and authentication apart."""
     folder.mkdir()
     mt = folder / "mt"
@@ -197,7 +200,7 @@ def plain(folder: Path, silos: int, rounds: int) -> Iterator[Turns]:
             f'root-certificates = "{inside / "ca.crt"}"\n',
             encoding="ascii",
         )
-        config = f'num-server-rounds={rounds} min-nodes={silos} turns="{turns.folder}"'
+        config = f'num-server-rounds={rounds} fraction-evaluate={evaluates} min-nodes={silos} turns="{turns.folder}"'
         run = [str(PROGRAMS / "flwr"), "run", str(HERE / "plainflower"), "bench", "--run-config", config]
         subprocess.run(run, env=processes.surroundings(mt), check=True, stdout=subprocess.DEVNULL)
         turns.ready()
@@ -207,18 +210,22 @@ def plain(folder: Path, silos: int, rounds: int) -> Iterator[Turns]:
 def time_of(folder: Path, silos: int, rounds: int, turns: int) -> tuple[dict[str, list[float]], dict[str, float]]:
     """The seconds of each round, and the mean of the processor's."""
     count = 1 + rounds * turns
-    found: dict[str, list[float]] = {"fedmt": [], "plain Flower app": []}
-    with ours(folder / "ours", silos, count) as (mine, _), plain(folder / "plain", silos, count) as peer:
-        both = {"fedmt": mine, "plain Flower app": peer}
-        for one in both.values():
+    with (
+        ours(folder / "ours", silos, count) as (mine, _),
+        plain(folder / "plain", silos, count, 1.0) as peer,
+        plain(folder / "bare", silos, count, 0.0) as bare,
+    ):
+        every = {"fedmt": mine, PEER: peer, BARE: bare}
+        found: dict[str, list[float]] = {who: [] for who in every}
+        for one in every.values():
             one.rounds(1)
             one.busy = 0.0
         for _ in range(turns):
-            for who, one in both.items():
+            for who, one in every.items():
                 done = one.rounds(rounds)
                 say(f"{who}: {', '.join(f'{seconds:.1f}' for seconds in done)} s")
                 found[who] += done
-        return found, {who: one.busy / rounds / turns for who, one in both.items()}
+        return found, {who: one.busy / rounds / turns for who, one in every.items()}
 
 
 def memory_of(folder: Path, silos: int, rounds: int) -> dict[str, float]:
@@ -258,7 +265,7 @@ def main() -> int:
         if options.only != "memory":
             found, spent = time_of(folder, options.silos, options.rounds, options.turns)
             medians = {who: statistics.median(seconds) for who, seconds in found.items()}
-            own, other = medians.values()
+            own, other, bare = (medians[who] for who in ("fedmt", PEER, BARE))
             rows = [
                 [
                     who,
@@ -266,15 +273,16 @@ def main() -> int:
                     f"{min(seconds):.2f}–{max(seconds):.2f}",
                     f"{spent[who]:.1f}",
                     f"{len(seconds)}",
-                    f"{medians[who] / other:.2f} ×",
+                    f"{own / medians[who]:.2f} ×",
                 ]
                 for who, seconds in found.items()
             ]
             print(
                 f"A round over Flower, {options.silos} silos, {size}\n"
                 f"  TLS and node authentication on for both, no proxy; {options.turns} × {options.rounds} rounds\n"
-                + draw(["", "s a round", "from–to", "s of CPU", "rounds", "of the app's time"], rows)
-                + f"\n  fedmt takes {own / other:.2f} of the plain app's time (allowed: 0.50)",
+                + draw(["", "s a round", "from–to", "s of CPU", "rounds", "fedmt's time"], rows)
+                + f"\n  fedmt takes {own / other:.2f} of the plain app's time (allowed: 0.50), "
+                f"and {own / bare:.2f} of that of one that does not evaluate",
                 flush=True,
             )
             missed += [own > other / 2]

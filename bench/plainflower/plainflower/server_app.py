@@ -1,4 +1,4 @@
-"""The server: FedAvg, without its evaluation at the clients, which would be a second exchange in each round."""
+"""The server: FedAvg, and its evaluation at the clients, which is a second exchange in each round."""
 
 import time
 from pathlib import Path
@@ -25,7 +25,12 @@ def main(grid: Grid, context: Context) -> None:
                 time.sleep(0.01)
         return None
 
-    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes)
+    strategy = FedAvg(
+        fraction_evaluate=float(context.run_config["fraction-evaluate"]),
+        min_train_nodes=nodes,
+        min_evaluate_nodes=nodes,
+        min_available_nodes=nodes,
+    )
     strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(Net().state_dict()),
