@@ -155,7 +155,10 @@ def test_a_recipe_of_a_paper_is_found_by_its_name() -> None:
     ("name", "said"),
     [
         ("tuy", "did you mean `toy`? "),
-        ("tuy", "recipes that come along: chu2024/…, courts, demo, liu2023/…, passban2022/…, roosta2021/…, toy"),
+        (
+            "tuy",
+            "recipes that come along: chu2024/…, courts, demo, du2023/…, liu2023/…, passban2022/…, roosta2021/…, toy",
+        ),
         ("adapter-families", "did you mean `liu2023/adapter-families`? "),
         (
             "passban2022/dp",
